@@ -1,0 +1,1 @@
+"""The batch job that turns corpora into a phrase memory."""

@@ -1,0 +1,1 @@
+"""Reading a phrase memory from inside a frozen model."""
