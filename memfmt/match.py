@@ -1,0 +1,130 @@
+"""Which key ends where in token sequences: the longest match at every position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phrasemem.memfmt import kernels
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.layout import RowLayout
+from phrasemem.memfmt.table import Table
+
+
+@dataclass(frozen=True)
+class Match:
+    """Longest keys by position.
+
+    Parameters
+    ----------
+    rows : (B, T - start) int64
+        -1 where no key ends.
+    lengths : (B, T - start) uint8
+        0 where no key ends, and for the root.
+    """
+
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.uint8]
+
+
+def find_candidates(
+    table: Table,
+    tokens: NDArray[np.int64],
+    start: int = 0,
+    *,
+    shortest: int = 1,
+    longest: NDArray[np.uint8] | None = None,
+) -> Match:
+    """Find, in RAM alone, the longest key that seems to end at each position.
+
+    A candidate is wrong about once in a thousand million probes; its row tells, see
+    :func:`agrees`.
+
+    Parameters
+    ----------
+    table : Table
+    tokens : (B, T) int64
+        A negative id ends the history before it.
+    start : int
+        First position to answer; those before it are history.
+    shortest : int
+        Shorter keys are not considered; 0 admits the root.
+    longest : (B, T - start) uint8, optional
+        Longer keys are not considered at that position.
+
+    Returns
+    -------
+    Match
+    """
+    tokens, shape = _checked(tokens, start)
+    if longest is None:
+        longest = np.full(shape, 255, dtype=np.uint8)
+    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
+    kernels.find_candidates(
+        table.values, tokens, start, shortest, longest, match.rows, match.lengths
+    )
+    return match
+
+
+def settle(
+    table: Table, tokens: NDArray[np.int64], start: int, match: Match, *, shortest: int = 1
+) -> int:
+    """Make candidates exact, in place, by the tokens in their mapped rows.
+
+    Returns
+    -------
+    int
+        How many were wrong.
+    """
+    tokens, _ = _checked(tokens, start)
+    wrong: int = kernels.settle_candidates(
+        table.values, tokens, start, shortest, match.rows, match.lengths
+    )
+    return wrong
+
+
+def agrees(
+    raw: NDArray[np.uint8],
+    layout: RowLayout,
+    tokens: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    lengths: NDArray[np.uint8],
+) -> NDArray[np.bool_]:
+    """Compare candidates with rows that the caller already holds.
+
+    Parameters
+    ----------
+    raw : (k, stride) uint8
+        Rows of the candidates.
+    layout : RowLayout
+    tokens : (k, T) int64
+        The sequence of each candidate.
+    ends : (k,) int64
+        Position of each candidate's last token.
+    lengths : (k,) uint8
+        Length of each candidate.
+
+    Returns
+    -------
+    (k,) bool
+        False where the candidate is wrong: ask again with `longest` below its length.
+    """
+    stored_lengths, stored = layout.keys(raw)
+    offsets = np.arange(layout.n_max)
+    positions = ends[:, None] + 1 - lengths[:, None].astype(np.int64) + offsets
+    inside = offsets < lengths[:, None]
+    context = np.take_along_axis(tokens, np.where(inside, positions, 0), axis=1)
+    same = (stored.astype(np.int64) == context) | ~inside
+    agree: NDArray[np.bool_] = (stored_lengths == lengths) & same.all(axis=1)
+    return agree
+
+
+def _checked(tokens: NDArray[np.int64], start: int) -> tuple[NDArray[np.int64], tuple[int, int]]:
+    if tokens.ndim != 2 or not 0 <= start <= tokens.shape[1]:
+        raise PhraseMemError(
+            "wrong tokens", expected=f"2 dimensions, at least {start} long", found=tokens.shape
+        )
+    tokens = np.ascontiguousarray(tokens, dtype=np.int64)
+    return tokens, (tokens.shape[0], tokens.shape[1] - start)

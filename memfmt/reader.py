@@ -1,0 +1,275 @@
+"""Opens a memory: keys to rows, tokens to longest matches, rows to vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phrasemem.memfmt import kernels, match
+from phrasemem.memfmt.checksums import check_blocks, check_bytes
+from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
+from phrasemem.memfmt.files import check_lengths, read_manifest
+from phrasemem.memfmt.index import Index, IndexBuilder, read_index
+from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
+from phrasemem.memfmt.keystore import KeyStore
+from phrasemem.memfmt.manifest import (
+    DICTIONARY_NAME,
+    Manifest,
+    PayloadInfo,
+    index_name,
+    keys_name,
+    rows_name,
+)
+from phrasemem.memfmt.mapped import MappedRows
+from phrasemem.memfmt.match import Match
+from phrasemem.memfmt.payload import SMALL_BATCH, PayloadReader
+from phrasemem.memfmt.records import Record
+from phrasemem.memfmt.table import Table
+
+
+class MemoryReader:
+    """A memory, opened for reading.
+
+    A context manager. Threads may share it, processes may open it at once, and it stays valid
+    after a fork. Use :meth:`open`.
+
+    Parameters
+    ----------
+    path : Path
+    manifest : Manifest
+    index : Index
+    dictionary : bytes
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, index: Index, dictionary: bytes) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.n_max = manifest.n_max
+        first_rows = [shard.first_row for shard in manifest.shards]
+        self._payloads = {
+            info.name: self._open_payload(info, index, first_rows) for info in manifest.payloads
+        }
+        # The narrowest rows hold the same keys in the fewest pages.
+        self._narrowest = min(self._payloads.values(), key=lambda payload: payload.stride)
+        self._table: Table | None = self._narrowest.table
+        self._index = index
+        self._keys = KeyStore(
+            [path / keys_name(shard) for shard in range(len(first_rows))],
+            first_rows,
+            [corpus.name for corpus in manifest.corpora],
+            dictionary,
+        )
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, check: Literal["lengths", "full"] = "lengths"
+    ) -> MemoryReader:
+        """Open a memory.
+
+        The manifest, the index and every file's length are always checked, and what is loaded
+        into RAM is compared with its checksums.
+
+        Parameters
+        ----------
+        path : path-like
+        check : {"lengths", "full"}
+            ``full`` also compares every block of every file with its checksum first: for
+            memories from elsewhere, since LMDB may crash on altered bytes.
+
+        Returns
+        -------
+        MemoryReader
+
+        Raises
+        ------
+        FormatError
+            If the memory is damaged, or of another format.
+        """
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        check_lengths(folder, manifest)
+        if check == "full":
+            for name, info in manifest.files.items():
+                check_blocks(folder / name, info, manifest.block_bytes)
+        index = load_index(folder, manifest)
+        return cls(folder, manifest, index, _read_checked(folder, DICTIONARY_NAME, manifest))
+
+    def _open_payload(
+        self, info: PayloadInfo, index: Index, first_rows: Sequence[int]
+    ) -> PayloadReader:
+        paths = [self.path / rows_name(shard, info.name) for shard in range(len(first_rows))]
+        mapped = MappedRows(paths, first_rows, info.stride)
+        table = Table(self.manifest, index, mapped)
+        return PayloadReader(info, self.manifest.row_layout(info), mapped, table)
+
+    def __len__(self) -> int:
+        return self.manifest.entries
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all files. Calls that run in other threads finish undisturbed."""
+        if self._table is not None:
+            self._table = None
+            self._keys.close()
+            self._payloads = {}
+            del self._index, self._narrowest
+
+    @property
+    def index_bytes(self) -> int:
+        """RAM that the index takes."""
+        return self._index.nbytes
+
+    def look_up(self, tokens: NDArray[np.uint32], lengths: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Find the rows of keys that stand in a matrix; see :meth:`get_many`.
+
+        Parameters
+        ----------
+        tokens : (k, n_max) uint32
+            C-contiguous; what stands beyond a key's length is ignored.
+        lengths : (k,) uint8
+            A length above `n_max` is never found.
+
+        Returns
+        -------
+        (k,) int64
+        """
+        rows = np.empty(len(lengths), dtype=np.int64)
+        kernels.look_up(self._opened().values, tokens, lengths, rows)
+        return rows
+
+    def get_many(self, keys: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        """Find the rows of keys.
+
+        Parameters
+        ----------
+        keys : sequence of k sequences of int
+            Token ids; the empty key is the root.
+
+        Returns
+        -------
+        (k,) int64
+            -1 where a key is absent. Exact: the tokens in the row were compared.
+        """
+        return self.look_up(*pack_keys(keys, self.n_max))
+
+    def candidates(
+        self,
+        tokens: NDArray[np.int64],
+        start: int = 0,
+        *,
+        shortest: int = 1,
+        longest: NDArray[np.uint8] | None = None,
+    ) -> Match:
+        """Find longest matches by RAM alone; see :func:`phrasemem.memfmt.match.find_candidates`.
+
+        For callers that hold the rows: check them with :func:`phrasemem.memfmt.match.agrees`.
+        """
+        return match.find_candidates(
+            self._opened(), tokens, start, shortest=shortest, longest=longest
+        )
+
+    def longest_match(
+        self, tokens: NDArray[np.int64], start: int = 0, *, shortest: int = 1
+    ) -> Match:
+        """Find the longest key that ends at each position.
+
+        Parameters
+        ----------
+        tokens : (B, T) int64
+            A negative id ends the history before it.
+        start : int
+            First position to answer; those before it are history.
+        shortest : int
+            Shorter keys are not considered; 0 admits the root, which ends everywhere.
+
+        Returns
+        -------
+        Match
+            Rows and lengths, both (B, T - start). Exact.
+        """
+        table = self._opened()
+        found = match.find_candidates(table, tokens, start, shortest=shortest)
+        if found.rows.size <= SMALL_BATCH:
+            self._narrowest.will_need(found.rows[found.rows >= 0])
+        match.settle(table, tokens, start, found, shortest=shortest)
+        return found
+
+    def prefix(self, tokens: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Record]]:
+        """Iterate over the keys that begin with `tokens`: tokens, row and record, in key order."""
+        self._opened()
+        return self._keys.prefix(tokens)
+
+    def record(self, tokens: Sequence[int]) -> Record | None:
+        """Return the record of a key, or None."""
+        self._opened()
+        matrix, lengths = pack_keys([tokens], self.n_max)
+        if lengths[0] > self.n_max:
+            return None
+        value = tokens_hash(matrix, lengths, self.manifest.hash_seed)
+        found = self._keys.record(int(shard_of(value, self.manifest.shard_bits)[0]), tokens)
+        return None if found is None else found[1]
+
+    def row_tokens(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+        """Return the keys of rows: ``(k,) uint8`` lengths and ``(k, n_max) uint32`` tokens."""
+        self._opened()
+        return self._narrowest.layout.keys(self._narrowest.gather_raw(rows))
+
+    def payload(self, name: str) -> PayloadReader:
+        """Return the reader of a payload.
+
+        Raises
+        ------
+        FormatError
+            If the memory has no payload of that name.
+        """
+        self._opened()
+        if name not in self._payloads:
+            raise FormatError(
+                Reason.PAYLOAD_MISSING,
+                "the memory has no such payload",
+                expected=sorted(self._payloads),
+                found=name,
+                where=self.path,
+            )
+        return self._payloads[name]
+
+    def _opened(self) -> Table:
+        if self._table is None:
+            raise PhraseMemError("the memory was closed", where=self.path)
+        return self._table
+
+
+def load_index(folder: Path, manifest: Manifest) -> Index:
+    """Load the index of all shards, compared with its checksums."""
+    builder = IndexBuilder(
+        manifest.entries, manifest.bucket_bits, manifest.shard_bits, manifest.tokenizer.vocab_size
+    )
+    for number, shard in enumerate(manifest.shards):
+        name = index_name(number)
+        data = _read_checked(folder, name, manifest)
+        builder.add(read_index(data, folder / name), shard.entries, folder / name)
+    return builder.finish()
+
+
+def _read_checked(folder: Path, name: str, manifest: Manifest) -> bytes:
+    path, info = folder / name, manifest.files[name]
+    data = path.read_bytes()
+    if len(data) != info.bytes:
+        raise FormatError(
+            Reason.FILE_LENGTH,
+            "a file has the wrong length",
+            expected=info.bytes,
+            found=len(data),
+            where=path,
+        )
+    check_bytes(data, path, info, manifest.block_bytes)
+    return data

@@ -1,0 +1,336 @@
+"""Writes a memory: shards from plain data in any process, then the manifest, then the name."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phrasemem._version import __version__
+from phrasemem.memfmt import durable
+from phrasemem.memfmt.checksums import file_info
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.index import MAX_BUCKET
+from phrasemem.memfmt.keys import (
+    UInt64s,
+    bucket_and_remainder,
+    bucket_bits_for,
+    check_keys,
+    shard_of,
+    tokens_hash,
+)
+from phrasemem.memfmt.layout import Layout, PayloadSpec
+from phrasemem.memfmt.manifest import (
+    BLOCK_BYTES,
+    DICTIONARY_NAME,
+    FORMAT_VERSION,
+    MAGIC,
+    MANIFEST_NAME,
+    MAX_ENTRIES,
+    CorpusInfo,
+    EncoderInfo,
+    Manifest,
+    PayloadInfo,
+    ShardInfo,
+    TokenizerInfo,
+    parse_manifest,
+    required_files,
+    serialise,
+)
+from phrasemem.memfmt.records import train_dictionary
+from phrasemem.memfmt.shard import Entries, write_shard
+
+__all__ = [
+    "CorpusInfo",
+    "EncoderInfo",
+    "Entries",
+    "Header",
+    "Layout",
+    "PayloadSpec",
+    "ShardInfo",
+    "TokenizerInfo",
+    "choose_seed",
+    "finish_memory",
+    "row_ids",
+    "shard_of",
+    "train_dictionary",
+    "write_memory",
+    "write_shard",
+]
+
+_MAX_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a manifest says besides files, shards and seed.
+
+    Parameters
+    ----------
+    tokenizer : TokenizerInfo
+    n_max : int
+    payloads : sequence of PayloadSpec
+    corpora : sequence of CorpusInfo
+        Their order is that of the counts in a record.
+    encoder : EncoderInfo, optional
+    """
+
+    tokenizer: TokenizerInfo
+    n_max: int
+    payloads: Sequence[PayloadSpec]
+    corpora: Sequence[CorpusInfo] = ()
+    encoder: EncoderInfo | None = None
+    created_by: str = field(default=f"phrasemem {__version__}")
+
+    def layout(
+        self, *, entries: int, hash_seed: int, shard_bits: int = 0, dictionary: bytes = b""
+    ) -> Layout:
+        """Return what all shards of the memory must agree on."""
+        return Layout(
+            n_max=self.n_max,
+            vocab_size=self.tokenizer.vocab_size,
+            hash_seed=hash_seed,
+            shard_bits=shard_bits,
+            entries=entries,
+            payloads=tuple(self.payloads),
+            corpora=tuple(corpus.name for corpus in self.corpora),
+            dictionary=dictionary,
+        )
+
+
+def choose_seed(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32], first_seed: int = 0) -> int:
+    """Find the first seed for which the index tells all keys apart.
+
+    Parameters
+    ----------
+    lengths : (n,) uint8
+    tokens : (n, n_max) uint32
+    first_seed : int
+        Seeds are tried from here upwards, so the result is a function of the keys.
+
+    Returns
+    -------
+    int
+        With it no two keys share bucket and remainder, for any number of shards.
+
+    Raises
+    ------
+    PhraseMemError
+        If a key stands there twice.
+    """
+    for seed in range(first_seed, first_seed + _MAX_SEEDS):
+        hashes = tokens_hash(tokens, lengths, seed)
+        if _told_apart(hashes):
+            return seed
+        if seed == first_seed:
+            _refuse_duplicates(hashes, lengths, tokens)
+    raise PhraseMemError("no seed tells all keys apart", found=f"{_MAX_SEEDS} seeds tried")
+
+
+def _told_apart(hashes: UInt64s) -> bool:
+    bucket_bits = bucket_bits_for(len(hashes), 0)
+    # The bits below bucket and remainder play no part in a probe.
+    probed = np.sort(hashes >> np.uint64(32 - bucket_bits))
+    buckets, _ = bucket_and_remainder(hashes, bucket_bits)
+    full = int(np.bincount(buckets, minlength=1).max())
+    return full <= MAX_BUCKET and not np.any(probed[1:] == probed[:-1])
+
+
+def _refuse_duplicates(
+    hashes: UInt64s, lengths: NDArray[np.uint8], tokens: NDArray[np.uint32]
+) -> None:
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    for first, second in zip(order[same], order[same + 1], strict=True):
+        if lengths[first] == lengths[second] and np.array_equal(tokens[first], tokens[second]):
+            key = tokens[first, : lengths[first]].tolist()
+            raise PhraseMemError("a key stands there twice", found=key)
+
+
+def row_ids(
+    lengths: NDArray[np.uint8], tokens: NDArray[np.uint32], hash_seed: int
+) -> NDArray[np.int64]:
+    """Row id that each key of a memory gets: its rank in hash order.
+
+    Parameters
+    ----------
+    lengths : (n,) uint8
+    tokens : (n, n_max) uint32
+        All keys of the memory.
+    hash_seed : int
+
+    Returns
+    -------
+    (n,) int64
+    """
+    rows = np.empty(len(lengths), dtype=np.int64)
+    rows[np.argsort(tokens_hash(tokens, lengths, hash_seed))] = np.arange(len(lengths))
+    return rows
+
+
+def finish_memory(
+    staging: Path,
+    final: Path,
+    header: Header,
+    layout: Layout,
+    shards: Sequence[int],
+    extra_files: Mapping[str, Path] | None = None,
+) -> Manifest:
+    """Complete a memory whose shards stand under `staging`, and give it its final name.
+
+    Hashes every file, writes the manifest last, flushes everything and renames. A memory that
+    stands at `final` is replaced, adapters included.
+
+    Parameters
+    ----------
+    staging : Path
+        On the file system of `final`. Files there that no shard and no `extra_files` name are
+        removed, so that leftovers of a killed run are never published.
+    final : Path
+    header : Header
+    layout : Layout
+        The one that the shards were written with.
+    shards : sequence of int
+        Entries of each shard, in order: what `write_shard` returned.
+    extra_files : mapping of str to Path, optional
+        Relative name in the memory -> file to copy there, such as `catalogue.parquet`.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    PhraseMemError
+        If the shards do not add up to `layout.entries`.
+    """
+    if sum(shards) != layout.entries:
+        raise PhraseMemError(
+            "the shards do not add up", expected=layout.entries, found=sum(shards), where=staging
+        )
+    durable.write_file(staging / DICTIONARY_NAME, layout.dictionary)
+    extra = dict(extra_files or {})
+    _copy_extra(staging, extra)
+    manifest = _manifest(staging, header, layout, shards, extra)
+    _remove_unlisted(staging, set(manifest.files))
+    data = serialise(manifest)
+    parse_manifest(data, staging / MANIFEST_NAME)
+    durable.sync_tree(staging)
+    durable.write_file(staging / MANIFEST_NAME, data)
+    durable.sync_path(staging)
+    durable.move_into_place(staging, final)
+    return manifest
+
+
+def _copy_extra(staging: Path, extra: Mapping[str, Path]) -> None:
+    for name, source in extra.items():
+        target = staging / name
+        if target.absolute() != source.absolute():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+
+def _remove_unlisted(staging: Path, listed: set[str]) -> None:
+    for path in sorted(staging.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(staging).as_posix() not in listed:
+            path.unlink()
+
+
+def _manifest(
+    staging: Path, header: Header, layout: Layout, shards: Sequence[int], extra: Iterable[str]
+) -> Manifest:
+    first_rows = np.concatenate([[0], np.cumsum(shards)]).tolist()
+    fields = {
+        "magic": MAGIC,
+        "format_version": FORMAT_VERSION,
+        "reader_features": [],
+        "writer_features": [],
+        "created_by": header.created_by,
+        "tokenizer": header.tokenizer,
+        "encoder": header.encoder,
+        "n_max": layout.n_max,
+        "hash_seed": layout.hash_seed,
+        "key_normalisation": "exact",
+        "entries": layout.entries,
+        "shard_bits": layout.shard_bits,
+        "shards": [
+            ShardInfo(first_row=first, entries=count)
+            for first, count in zip(first_rows, shards, strict=False)
+        ],
+        "payloads": [
+            PayloadInfo.model_validate(
+                {
+                    "name": spec.name,
+                    "kind": "dense",
+                    "dim": spec.dim,
+                    "dtype": spec.dtype,
+                    "stride": layout.rows(spec).stride,
+                    "source": spec.source,
+                }
+            )
+            for spec in layout.payloads
+        ],
+        "corpora": list(header.corpora),
+        "block_bytes": BLOCK_BYTES,
+    }
+    names = sorted({*required_files(len(shards), [spec.name for spec in layout.payloads]), *extra})
+    files = {name: file_info(staging / name, BLOCK_BYTES) for name in names}
+    return Manifest.model_validate({**fields, "files": files})
+
+
+def write_memory(
+    path: str | Path,
+    entries: Entries,
+    header: Header,
+    *,
+    shard_bits: int = 0,
+    extra_files: Mapping[str, Path] | None = None,
+    first_seed: int = 0,
+) -> Manifest:
+    """Write a whole memory from arrays in RAM, in this process.
+
+    Parameters
+    ----------
+    path : path-like
+        A memory that stands there is replaced.
+    entries : Entries
+        In any order.
+    header : Header
+    shard_bits : int
+    extra_files : mapping of str to Path, optional
+        Relative name in the memory -> file to copy there.
+    first_seed : int
+
+    Returns
+    -------
+    Manifest
+    """
+    final = Path(path)
+    if len(entries) > MAX_ENTRIES:
+        raise PhraseMemError("too many keys", expected=f"<= {MAX_ENTRIES}", found=len(entries))
+    check_keys(entries.tokens, entries.lengths, header.n_max, header.tokenizer.vocab_size)
+    seed = choose_seed(entries.lengths, entries.tokens, first_seed)
+    order = np.argsort(tokens_hash(entries.tokens, entries.lengths, seed), kind="stable")
+    ordered = entries.take(order)
+    layout = header.layout(
+        entries=len(entries),
+        hash_seed=seed,
+        shard_bits=shard_bits,
+        dictionary=train_dictionary(ordered.records, [corpus.name for corpus in header.corpora]),
+    )
+    hashes = tokens_hash(ordered.tokens, ordered.lengths, seed)
+    bounds = np.searchsorted(shard_of(hashes, shard_bits), np.arange((1 << shard_bits) + 1))
+    staging = durable.fresh_staging(final)
+    counts = [
+        write_shard(staging, number, ordered.take(np.arange(begin, end)), layout)
+        for number, (begin, end) in enumerate(itertools.pairwise(bounds))
+    ]
+    return finish_memory(staging, final, header, layout, counts, extra_files)
