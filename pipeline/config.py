@@ -1,0 +1,234 @@
+"""What to build: ``corpora.yaml`` as strict models. An unknown key names the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from phrasemem.memfmt.errors import PhraseMemError
+
+Kind = Literal["web", "encyclopedia", "science"]
+Format = Literal[
+    "auto", "json", "jsonl", "csv-zip", "text", "mediawiki-xml", "pubmed-xml", "hf-dataset"
+]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class ConfigError(PhraseMemError):
+    """A configuration that cannot be read or breaks the schema."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Budget(_Strict):
+    """How much of a corpus is read, and how many of the phrases may be its own.
+
+    The document and byte limits are shared evenly over the files of the corpus, so that the
+    same documents are read whatever the order in which the files are.
+    """
+
+    max_documents: Annotated[int, Field(gt=0)] | None = None
+    max_bytes: Annotated[int, Field(gt=0)] | None = None
+    phrase_share: Share | None = None
+
+
+class Corpus(_Strict):
+    """One source of text. Field by field: docs/corpora.md."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    kind: Kind
+    source: str | list[str]
+    sha256: str | list[str] | None = None
+    format: Format = "auto"
+    text_field: str = "text"
+    title_field: str | None = None
+    id_field: str | None = None
+    licence: Annotated[str, Field(min_length=1)]
+    redistributable: bool = False
+    language: str | None = "en"
+    repairs: list[Literal["lost-quotes"]] = []
+    budget: Budget = Budget()
+    held_out: Share | None = None
+    # Only for ``hf:`` sources.
+    config: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    partitions: Annotated[int, Field(gt=0)] = 16
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources, always as a list."""
+        return [self.source] if isinstance(self.source, str) else self.source
+
+    @property
+    def checksums(self) -> list[str | None]:
+        """One expected SHA-256 a source, or None where none is given."""
+        if self.sha256 is None:
+            return [None] * len(self.sources)
+        return [self.sha256] if isinstance(self.sha256, str) else list(self.sha256)
+
+    @model_validator(mode="after")
+    def _one_checksum_a_source(self) -> Corpus:
+        if not self.sources:
+            raise ValueError("source is empty")
+        if len(self.checksums) != len(self.sources):
+            raise ValueError(f"{len(self.sources)} sources, but {len(self.checksums)} sha256")
+        return self
+
+
+class Cleaning(_Strict):
+    """Which documents are kept."""
+
+    min_chars: Annotated[int, Field(ge=0)] = 100
+    # The rank by which another language must beat the wanted one; see clean.LANGUAGE_MARGIN.
+    language_margin: Annotated[int, Field(ge=0)] = 60
+
+
+class Mining(_Strict):
+    """Which n-grams become phrases."""
+
+    n_max: Annotated[int, Field(ge=2, le=8)] = 6
+    min_count: Annotated[int, Field(ge=1)] = 4
+    min_documents: Annotated[int, Field(ge=1)] = 2
+    max_phrases: Annotated[int, Field(gt=0)] = 300_000
+    stop_words: Literal["english"] | None = "english"
+
+
+class Encoder(_Strict):
+    """The external sentence encoder of the ``semantic`` payload."""
+
+    id: str
+    batch_size: Annotated[int, Field(gt=0)] = 256
+    compute: Literal["auto", "bfloat16", "float32"] = "auto"
+    phrases_per_part: Annotated[int, Field(gt=0)] = 8192
+    trust_remote_code: Literal[False] = False
+
+
+class BuildConfig(_Strict):
+    """Everything that a memory depends on."""
+
+    model: str
+    encoder: Encoder
+    corpora: Annotated[list[Corpus], Field(min_length=1)]
+    held_out: Share = 0.02
+    seed: Annotated[int, Field(ge=0)] = 0
+    cleaning: Cleaning = Cleaning()
+    mining: Mining = Mining()
+    shard_bits: Annotated[int, Field(ge=0, le=12)] = 2
+    # About this many characters of text make one partition; bounds the memory of a worker.
+    partition_chars: Annotated[int, Field(gt=0)] = 4_000_000
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> BuildConfig:
+        names = [corpus.name for corpus in self.corpora]
+        if len(set(names)) != len(names):
+            raise ValueError("two corpora have the same name")
+        if sum(corpus.budget.phrase_share or 0 for corpus in self.corpora) > 1:
+            raise ValueError("the phrase shares sum to more than 1")
+        return self
+
+    def held_out_share(self, corpus: Corpus) -> float:
+        """Return the share of a corpus' documents that is never mined."""
+        return self.held_out if corpus.held_out is None else corpus.held_out
+
+
+class _File(_Strict):
+    default_profile: str
+    profiles: Annotated[dict[str, BuildConfig], Field(min_length=1)]
+
+
+def load_config(
+    path: Path, profile: str | None = None, *, model: str | None = None, encoder: str | None = None
+) -> BuildConfig:
+    """Read one profile of a configuration file.
+
+    Parameters
+    ----------
+    path : Path
+        A YAML file with ``default_profile`` and ``profiles``.
+    profile : str, optional
+        Which profile; the file's default if not given.
+    model, encoder : str, optional
+        References that replace the profile's own.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing, is no YAML, breaks the schema or lacks the profile.
+    """
+    data = _parse(path)
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error, _File, path) from error
+    name = profile or file.default_profile
+    if name not in file.profiles:
+        raise ConfigError(
+            f"no profile {name!r}",
+            where=path,
+            expected=f"one of {', '.join(file.profiles)}",
+            found=name,
+        )
+    chosen = file.profiles[name]
+    if model is not None:
+        chosen = chosen.model_copy(update={"model": model})
+    if encoder is not None:
+        chosen = chosen.model_copy(
+            update={"encoder": chosen.encoder.model_copy(update={"id": encoder})}
+        )
+    return chosen
+
+
+def _parse(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError("no such configuration file", where=path) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a YAML file: {error}", where=path) from error
+
+
+def _explain(error: ValidationError, model: type[BaseModel], path: Path) -> ConfigError:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the top level"
+    where = f"{path} at {place}"
+    if first["type"] == "extra_forbidden":
+        return _unknown_key(first, model, where)
+    if first["type"] == "missing":
+        return ConfigError(f"{first['loc'][-1]!r} is missing", where=where)
+    message = first["msg"].removeprefix("Value error, ")
+    return ConfigError(f"{message[:1].lower()}{message[1:]}", where=where)
+
+
+def _unknown_key(first: ErrorDetails, model: type[BaseModel], where: str) -> ConfigError:
+    key = str(first["loc"][-1])
+    known = sorted(_known_keys(model, first["loc"][:-1]))
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+    return ConfigError(f"unknown key {key!r}", where=where, hint=hint)
+
+
+def _known_keys(model: type[BaseModel], place: tuple[int | str, ...]) -> set[str]:
+    current: Any = model
+    for part in place:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[str(part)].annotation
+        else:
+            current = typing.get_args(current)[-1]
+        current = _model_in(current)
+    return set(current.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    """Strip Annotated and Optional, but keep containers for the next step."""
+    if typing.get_origin(annotation) is Annotated:
+        return _model_in(typing.get_args(annotation)[0])
+    return annotation

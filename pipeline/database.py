@@ -1,0 +1,49 @@
+"""DuckDB connections that stay within a memory limit and spill below the work folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from phrasemem.memfmt.errors import PhraseMemError
+
+
+class DatabaseError(PhraseMemError):
+    """A query that failed, most often for want of disk or memory."""
+
+
+@contextmanager
+def connect(
+    scratch: Path, memory_limit: str, threads: int = 1
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database whose tables live in ``scratch`` and go with it.
+
+    Parameters
+    ----------
+    scratch : Path
+        A folder that is made and removed.
+    memory_limit : str
+        As DuckDB writes it: ``1GB``. More is spilled to ``scratch``.
+    threads : int
+        One in a worker; results never depend on it, because every sum is of integers and
+        every result is ordered.
+    """
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        with duckdb.connect(str(scratch / "tables.duckdb")) as connection:
+            connection.execute(f"SET memory_limit = '{memory_limit}'")
+            connection.execute(f"SET threads = {threads}")
+            connection.execute(f"SET temp_directory = '{scratch / 'spill'}'")
+            connection.execute("SET preserve_insertion_order = false")
+            connection.execute("SET enable_progress_bar = false")
+            yield connection
+    except duckdb.Error as error:
+        first = str(error).strip().splitlines()[0]
+        raise DatabaseError(f"the database stopped: {first}", where=scratch.parent) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

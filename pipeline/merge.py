@@ -1,0 +1,81 @@
+"""Stages ``survivors`` and ``candidates``: counts summed over partitions, a bucket at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from phrasemem.pipeline.count import bucket_limits
+from phrasemem.pipeline.database import connect
+from phrasemem.pipeline.stage import Report, appears
+
+_BATCH_ROWS = 1 << 17
+
+
+def survivors_part(
+    folder: Path,
+    key: str,
+    *,
+    sources: Sequence[str],
+    bucket: int,
+    buckets: int,
+    min_count: int,
+    memory_limit: str,
+) -> Report:
+    """Find the hashes of a bucket that occur ``min_count`` times or more: ``KEY.npy``, ascending."""
+    first, last = bucket_limits(bucket, buckets)
+    with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
+        query = (
+            "SELECT hash FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT "
+            "GROUP BY hash HAVING sum(count) >= ? ORDER BY hash"
+        )
+        found = database.execute(query, [list(sources), first, last, min_count]).fetchnumpy()
+    hashes = np.asarray(found["hash"], np.uint64)
+    with appears(folder / f"{key}.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, hashes, allow_pickle=False)
+    return {"survivors": len(hashes)}
+
+
+def candidates_part(
+    folder: Path,
+    key: str,
+    *,
+    sources: Sequence[str],
+    bucket: int,
+    buckets: int,
+    corpora: int,
+    n_max: int,
+    min_count: int,
+    min_documents: int,
+    memory_limit: str,
+) -> Report:
+    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``."""
+    first, last = bucket_limits(bucket, buckets)
+    tokens = ", ".join(f"t{place}" for place in range(n_max))
+    shares = ", ".join(
+        f"coalesce(sum(count) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER AS count_{corpus}"
+        for corpus in range(corpora)
+    )
+    query = f"""
+        SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
+               {shares}
+        FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
+        GROUP BY n, {tokens}
+        HAVING sum(count) >= ? AND sum(documents) >= ?
+        ORDER BY n, {tokens}
+    """
+    arguments = [list(sources), first, last, min_count, min_documents]
+    rows = 0
+    with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
+        reader = database.execute(query, arguments).to_arrow_reader(_BATCH_ROWS)
+        with (
+            appears(folder / f"{key}.parquet") as temporary,
+            pq.ParquetWriter(temporary, reader.schema, compression="zstd") as writer,
+        ):
+            for batch in reader:
+                rows += batch.num_rows
+                writer.write_batch(batch, row_group_size=_BATCH_ROWS)
+    return {"candidates": rows}

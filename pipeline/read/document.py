@@ -1,0 +1,45 @@
+"""The one record type of the readers, and what a reader says about a record it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phrasemem.memfmt.errors import PhraseMemError
+
+
+class ReadError(PhraseMemError):
+    """A source that cannot be read at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document. ``id`` is unique and stable within its corpus."""
+
+    id: str
+    corpus: str
+    kind: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A record that is no document.
+
+    Attributes
+    ----------
+    reason : str
+        A short stable name, such as ``redirect``; reports count by it.
+    where : str
+        Position in the file: line, ordinal or id.
+    bad : bool
+        True for a damaged record, which goes to the quarantine file; False for a record
+        that is sound but not wanted, which is only counted.
+    detail : str
+        What exactly was wrong.
+    """
+
+    reason: str
+    where: str
+    bad: bool = True
+    detail: str = ""

@@ -1,0 +1,159 @@
+"""MediaWiki XML dumps: articles as plain text, without markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import mwparserfromhell
+import mwxml
+from mwparserfromhell.nodes import (
+    ExternalLink,
+    Heading,
+    HTMLEntity,
+    Node,
+    Tag,
+    Text,
+    Wikilink,
+)
+from mwparserfromhell.wikicode import Wikicode
+
+from phrasemem.pipeline.config import Corpus
+from phrasemem.pipeline.read.document import Document, LeftOut, ReadError
+from phrasemem.pipeline.read.opening import opened
+
+_NOT_TEXT_TAGS = frozenset(
+    (
+        "ref",
+        "references",
+        "table",
+        "gallery",
+        "math",
+        "chem",
+        "code",
+        "syntaxhighlight",
+        "source",
+        "pre",
+        "timeline",
+        "score",
+        "imagemap",
+        "hiero",
+        "graph",
+        "mapframe",
+        "templatestyles",
+    )
+)
+# Links into these namespaces are pictures or bookkeeping, not words of the sentence.
+_NOT_TEXT_LINK = re.compile(r"\s*(?:file|image|category|media)\s*:", re.IGNORECASE)
+_LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:\S")
+_LAST_SECTIONS = frozenset(
+    (
+        "references",
+        "external links",
+        "see also",
+        "further reading",
+        "notes",
+        "bibliography",
+        "sources",
+        "footnotes",
+        "citations",
+        "works cited",
+        "notes and references",
+        "references and notes",
+    )
+)
+_STYLE = re.compile(r"'{2,5}")
+_MAGIC_WORD = re.compile(r"__[A-Z]+__")
+
+
+def read_mediawiki(path: Path, name: str, corpus: Corpus) -> Iterator[Document | LeftOut]:
+    """Read the articles of a dump (plain, gzip or bzip2); the latest revision of each."""
+    with opened(path) as file:
+        try:
+            for page in mwxml.Dump.from_file(file).pages:
+                yield _page(page, corpus)
+        except (ParseError, mwxml.errors.MalformedXML) as error:
+            raise ReadError(f"not a MediaWiki dump, or cut short: {error}", where=path) from error
+
+
+def _page(page: mwxml.Page, corpus: Corpus) -> Document | LeftOut:
+    where = f"page {page.id} {page.title!r}"
+    source = None
+    for revision in page:
+        source = revision.text
+    if page.redirect:
+        return LeftOut("redirect", where, bad=False)
+    if page.namespace != 0:
+        return LeftOut("not-an-article", where, bad=False)
+    if not source:
+        return LeftOut("no-text", where, bad=False)
+    if source.lstrip().lower().startswith("#redirect"):
+        return LeftOut("redirect", where, bad=False)
+    try:
+        text = wikitext_to_text(source)
+    except (mwparserfromhell.parser.ParserError, RecursionError) as error:
+        return LeftOut("bad-wikitext", where, detail=str(error))
+    return Document(str(page.id), corpus.name, corpus.kind, page.title, text)
+
+
+def wikitext_to_text(source: str) -> str:
+    """Return the running text of wikitext.
+
+    Templates, tables, references, pictures, formulas and the closing sections (references,
+    external links, ...) are removed; links and headings keep their words.
+    """
+    code = mwparserfromhell.parse(source, skip_style_tags=True)
+    parts: list[str] = []
+    for node in code.nodes:
+        if isinstance(node, Heading):
+            title = _text(node.title).strip()
+            if title.lower() in _LAST_SECTIONS:
+                break
+            parts.append(f"\n{title}\n")
+        else:
+            parts.append(_node_text(node))
+    return _MAGIC_WORD.sub("", _STYLE.sub("", "".join(parts))).strip()
+
+
+def _text(code: Wikicode | None) -> str:
+    return "" if code is None else "".join(_node_text(node) for node in code.nodes)
+
+
+def _node_text(node: Node) -> str:
+    for kind, text_of in _TEXT_OF.items():
+        if isinstance(node, kind):
+            return text_of(node)
+    return ""  # templates, their arguments and comments
+
+
+def _link_text(link: Wikilink) -> str:
+    target = str(link.title)
+    if _NOT_TEXT_LINK.match(target) or (link.text is None and _LANGUAGE_LINK.match(target)):
+        return ""
+    return _text(link.text) if link.text is not None else target.lstrip(":")
+
+
+def _tag_text(tag: Tag) -> str:
+    name = str(tag.tag).strip().lower()
+    if name in _NOT_TEXT_TAGS:
+        return ""
+    if name in ("br", "hr", "li", "dt", "dd"):
+        return f"\n{_text(tag.contents)}"
+    return _text(tag.contents)
+
+
+def _heading_text(heading: Heading) -> str:
+    return f"\n{_text(heading.title).strip()}\n"
+
+
+_TEXT_OF: dict[type[Node], Callable[[Any], str]] = {
+    Text: lambda node: str(node.value),
+    Wikilink: _link_text,
+    ExternalLink: lambda node: _text(node.title),
+    HTMLEntity: lambda node: str(node.normalize()),
+    Tag: _tag_text,
+    Heading: _heading_text,
+}

@@ -1,0 +1,208 @@
+"""Stages: completion markers with fingerprints, and files that appear whole or not at all.
+
+A stage is a folder of the work folder. ``begun.json`` says which fingerprint its parts belong
+to, ``KEY.done.json`` that part KEY is complete, ``stage.json`` that the stage is. A build that
+was killed goes on with the parts that are missing; a changed setting or input empties the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+TEMPORARY = ".tmp-"
+_BEGUN = "begun.json"
+_MARKER = "stage.json"
+_DONE = ".done.json"
+
+Report = dict[str, Any]
+
+
+def canonical(value: Any) -> str:
+    """Return the one JSON text of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint_of(value: Any) -> str:
+    """Return 32 hex digits (XXH3-128) of the canonical JSON of a value."""
+    return xxhash.xxh3_128_hexdigest(canonical(value).encode())
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage's outputs depend on.
+
+    Attributes
+    ----------
+    name : str
+        Also the name of its folder.
+    version : int
+        Raised when the code changes what is written.
+    settings : mapping
+        The part of the configuration that it reads; plain JSON data.
+    inputs : mapping
+        Fingerprints of the stages and files that it reads, by name.
+    """
+
+    name: str
+    version: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes if and only if the outputs may."""
+        return fingerprint_of(self.description)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """All that the fingerprint covers."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "settings": dict(self.settings),
+            "inputs": dict(self.inputs),
+        }
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """State of a stage's folder when a build comes to it.
+
+    ``report`` is set if the stage is complete; ``note`` says in words what was found.
+    """
+
+    folder: Path
+    report: Report | None
+    note: str
+
+
+def prepare(work: Path, stage: Stage) -> Prepared:
+    """Make the folder of a stage ready: keep what belongs to its fingerprint, remove the rest."""
+    folder = work / stage.name
+    begun = _read_json(folder / _BEGUN)
+    if begun is not None and fingerprint_of(begun) == stage.fingerprint:
+        marker = _read_json(folder / _MARKER)
+        if marker is not None:
+            return Prepared(folder, marker["report"], "unchanged, skipped")
+        for leftover in folder.glob(f"{TEMPORARY}*"):
+            _remove(leftover)
+        done = sum(1 for _ in folder.glob(f"*{_DONE}"))
+        return Prepared(folder, None, f"resumed, {done} parts were done" if done else "")
+    note = f"runs again: {_changes(begun, stage.description)}" if begun is not None else ""
+    if folder.exists():
+        # The marker goes first: a half-removed folder must never look complete.
+        (folder / _MARKER).unlink(missing_ok=True)
+        (folder / _BEGUN).unlink(missing_ok=True)
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    write_json(folder / _BEGUN, stage.description)
+    return Prepared(folder, None, note)
+
+
+def finish(folder: Path, report: Report) -> None:
+    """Mark a stage complete."""
+    write_json(folder / _MARKER, {"report": report})
+
+
+def run_part(
+    function: Callable[..., Report], folder: Path, key: str, arguments: Mapping[str, Any]
+) -> Report:
+    """Run one part and mark it done; runs in a worker.
+
+    ``function(folder, key, **arguments)`` writes its files with :func:`appears` and returns a
+    report of plain JSON data.
+    """
+    report = function(folder, key, **arguments)
+    write_json(folder / f"{key}{_DONE}", report)
+    return report
+
+
+def part_report(folder: Path, key: str) -> Report | None:
+    """Return the report of a part that is done, or None."""
+    return _read_json(folder / f"{key}{_DONE}")
+
+
+@contextmanager
+def appears(final: Path) -> Iterator[Path]:
+    """Yield a temporary path; on success the file is fsynced and renamed to ``final``.
+
+    After an error nothing is left behind; after a kill only a ``.tmp-`` file, which the next
+    run removes.
+    """
+    temporary = final.with_name(f"{TEMPORARY}{os.getpid()}-{final.name}")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(final)
+        sync_folder(final.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write canonical JSON that appears whole or not at all."""
+    with appears(path) as temporary:
+        temporary.write_text(canonical(value) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return value
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Say what differs between two descriptions, settings first."""
+    if old["version"] != new["version"]:
+        return f"version {old['version']} -> {new['version']}"
+    differences = list(_differences(old["settings"], new["settings"], ""))
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        return "; ".join(differences[:3]) + more
+    keys = sorted(set(old["inputs"]) | set(new["inputs"]))
+    moved = [key for key in keys if old["inputs"].get(key) != new["inputs"].get(key)]
+    return f"{', '.join(moved)} changed"
+
+
+def _differences(old: Any, new: Any, place: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(set(old) | set(new)):
+            yield from _differences(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (left, right) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(left, right, f"{place}[{index}]")
+    elif old != new:
+        yield f"{place} {_short(old)} -> {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = canonical(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
