@@ -108,6 +108,13 @@ class RowLayout:
         tokens = raw[:, self.tokens_offset : self.scale_offset].view("<u4")
         return raw[:, 0].copy(), tokens.astype(np.uint32)
 
+    def well_formed(self, raw: NDArray[np.uint8]) -> bool:
+        """Whether all padding is zero and all scales are finite."""
+        used = self.vector_offset + self.dim * np.dtype(self.dtype).itemsize
+        scales = raw[:, self.scale_offset : self.vector_offset].view("<f4")
+        padded = raw[:, 1 : self.tokens_offset].any() or raw[:, used:].any()
+        return not padded and bool(np.isfinite(scales).all())
+
     def _vectors(self, raw: NDArray[np.uint8]) -> NDArray[np.generic]:
         itemsize = np.dtype(self.dtype).itemsize
         end = self.vector_offset + self.dim * itemsize

@@ -33,13 +33,13 @@ def check_rows(path: Path, count: int, layout: RowLayout) -> None:
     """
     try:
         with pa.memory_map(str(path)) as source:
-            base = source.read_buffer(0).address
-            reader = pa.ipc.open_file(source)
+            whole = source.read_buffer(source.size())
+            reader = pa.ipc.open_file(whole)
             found = (reader.num_record_batches, reader.schema.field(0).type)
             expected = (1, pa.binary(layout.stride))
             if found == expected:
                 column = reader.get_batch(0).column(0)
-                offset = column.buffers()[1].address - base if count else BODY_OFFSET
+                offset = column.buffers()[1].address - whole.address if count else BODY_OFFSET
                 found, expected = (len(column), offset), (count, BODY_OFFSET)
     except (pa.ArrowException, OSError, IndexError) as error:
         raise FormatError(

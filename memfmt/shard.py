@@ -130,7 +130,7 @@ def _check_entries(entries: Entries, layout: Layout) -> None:
 
 
 def _write_keys(path: Path, entries: Entries, order: NDArray[np.int64], layout: Layout) -> None:
-    rows = np.empty(len(order), dtype=">u4")
+    rows = np.empty(len(order), dtype=np.uint32)
     rows[order] = np.arange(len(order))
     sorted_by_key = key_order(entries.tokens, entries.lengths)
     path.unlink(missing_ok=True)
@@ -153,16 +153,17 @@ def _write_keys(path: Path, entries: Entries, order: NDArray[np.int64], layout: 
 
 
 def _items(
-    entries: Entries, chosen: NDArray[np.int64], rows: NDArray[np.generic], layout: Layout
+    entries: Entries, chosen: NDArray[np.int64], rows: NDArray[np.uint32], layout: Layout
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of LMDB: local row, then the record."""
     encode = RecordCodec(layout.corpora, layout.dictionary).encode
     big_endian = entries.tokens[chosen].astype(">u4").tobytes()
+    local_rows = rows[chosen].astype(">u4").tobytes()
     width = 4 * layout.n_max
     for place, entry in enumerate(chosen.tolist()):
         length = 4 * int(entries.lengths[entry])
         key = big_endian[place * width : place * width + length] or ROOT_KEY
-        yield key, rows[entry].tobytes() + encode(entries.records[entry])
+        yield key, local_rows[4 * place : 4 * place + 4] + encode(entries.records[entry])
 
 
 def _map_size(entries: Entries) -> int:

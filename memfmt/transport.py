@@ -1,0 +1,62 @@
+"""Copies a memory: verified before, verified after, and only then under its final name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from phrasemem.memfmt import durable
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.manifest import ADAPTERS_NAME, MANIFEST_NAME
+from phrasemem.memfmt.verify import Report, verify
+
+
+def copy_memory(source: str | Path, destination: str | Path, *, replace: bool = False) -> Report:
+    """Copy a memory, with its adapters, to another folder.
+
+    Parameters
+    ----------
+    source : path-like
+    destination : path-like
+        The folder that the copy becomes.
+    replace : bool
+        Whether a folder that stands there is replaced.
+
+    Returns
+    -------
+    Report
+        Of the copy.
+
+    Raises
+    ------
+    FormatError
+        If the source is damaged, or the copy came out different.
+    PhraseMemError
+        If something stands at `destination` and `replace` is false.
+    """
+    origin, final = Path(source), Path(destination)
+    if os.path.lexists(final) and not replace:
+        raise PhraseMemError("something stands there already", where=final, hint="use --replace")
+    if final.resolve() == origin.resolve():
+        raise PhraseMemError("source and destination are the same", where=final)
+    if final.resolve().is_relative_to(origin.resolve()):
+        raise PhraseMemError("the destination is inside the memory", where=final)
+    report = verify(origin)
+    staging = durable.fresh_staging(final)
+    try:
+        _copy_files(origin, staging, [*report.manifest.files, MANIFEST_NAME])
+        durable.sync_tree(staging)
+        copied = verify(staging)
+        durable.move_into_place(staging, final)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return copied
+
+
+def _copy_files(origin: Path, staging: Path, names: list[str]) -> None:
+    for name in names:
+        (staging / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(origin / name, staging / name)
+    if (origin / ADAPTERS_NAME).is_dir():
+        shutil.copytree(origin / ADAPTERS_NAME, staging / ADAPTERS_NAME)

@@ -1,0 +1,199 @@
+"""Checks every byte of a memory, then everything that its parts say of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+import numpy as np
+from numpy.typing import NDArray
+
+from phrasemem.memfmt import keystore
+from phrasemem.memfmt.checksums import check_file
+from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
+from phrasemem.memfmt.files import check_lengths, check_nothing_else, read_manifest
+from phrasemem.memfmt.index import build_index, read_index
+from phrasemem.memfmt.keys import check_keys, key_order, shard_of, token_key, tokens_hash
+from phrasemem.memfmt.keystore import KeyStore
+from phrasemem.memfmt.manifest import (
+    DICTIONARY_NAME,
+    Manifest,
+    PayloadInfo,
+    index_name,
+    keys_name,
+    rows_name,
+)
+from phrasemem.memfmt.mapped import MappedRows
+from phrasemem.memfmt.records import RecordCodec
+from phrasemem.memfmt.rows import check_rows
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was checked.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    files : int
+    bytes : int
+        Of all files, without the manifest.
+    """
+
+    manifest: Manifest
+    files: int
+    bytes: int
+
+
+def verify(path: str | Path) -> Report:
+    """Check a memory completely.
+
+    First lengths, unlisted files and all checksums, so that nothing damaged is ever mapped;
+    then, shard by shard, rows against Arrow, index against rows, and keys against rows, both
+    ways. RAM: the keys of one shard.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    FormatError
+        At the first thing that is wrong, with the file, a reason, and what to fetch again.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    check_lengths(folder, manifest)
+    check_nothing_else(folder, manifest)
+    for name, info in manifest.files.items():
+        check_file(folder / name, info, manifest.block_bytes)
+    dictionary = (folder / DICTIONARY_NAME).read_bytes()
+    for shard in range(len(manifest.shards)):
+        lengths, tokens = _check_rows(folder, manifest, shard)
+        _check_index(folder, manifest, shard, lengths, tokens)
+        _check_keys(folder, manifest, shard, lengths, tokens, dictionary)
+    sizes = [info.bytes for info in manifest.files.values()]
+    return Report(manifest, len(sizes), sum(sizes))
+
+
+def _check_rows(
+    folder: Path, manifest: Manifest, shard: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Check the rows of all payloads of a shard, and return the keys they agree on."""
+    first, *others = manifest.payloads
+    lengths, tokens = _payload_keys(folder, manifest, shard, first)
+    for payload in others:
+        other = _payload_keys(folder, manifest, shard, payload)
+        if not (np.array_equal(other[0], lengths) and np.array_equal(other[1], tokens)):
+            raise FormatError(
+                Reason.ROWS_DAMAGED,
+                "two payloads hold different keys",
+                expected=first.name,
+                found=payload.name,
+                where=folder / rows_name(shard, payload.name),
+            )
+    return lengths, tokens
+
+
+def _payload_keys(
+    folder: Path, manifest: Manifest, shard: int, payload: PayloadInfo
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    path, count = folder / rows_name(shard, payload.name), manifest.shards[shard].entries
+    layout = manifest.row_layout(payload)
+    check_rows(path, count, layout)
+    rows = MappedRows([path], [0], payload.stride).shard_rows(0, count)
+    lengths = np.empty(count, dtype=np.uint8)
+    tokens = np.empty((count, manifest.n_max), dtype=np.uint32)
+    for begin in range(0, count, _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        lengths[part], tokens[part] = layout.keys(rows[part])
+        if not layout.well_formed(rows[part]):
+            raise FormatError(
+                Reason.ROWS_DAMAGED,
+                "padding is not zero, or a scale is not finite",
+                where=f"{path}, rows from {begin}",
+            )
+    try:
+        check_keys(tokens, lengths, manifest.n_max, manifest.tokenizer.vocab_size)
+    except PhraseMemError as error:
+        raise FormatError(Reason.ROWS_DAMAGED, str(error), where=path) from error
+    return lengths, tokens
+
+
+def _check_index(
+    folder: Path,
+    manifest: Manifest,
+    shard: int,
+    lengths: NDArray[np.uint8],
+    tokens: NDArray[np.uint32],
+) -> None:
+    """Rebuild the index from the rows and compare."""
+    path = folder / index_name(shard)
+    stored = read_index(path.read_bytes(), path)
+    hashes = tokens_hash(tokens, lengths, manifest.hash_seed)
+    strays = np.flatnonzero(shard_of(hashes, manifest.shard_bits) != shard)
+    falls = np.flatnonzero(hashes[1:] <= hashes[:-1]) + 1
+    if len(wrong := np.union1d(strays, falls)):
+        raise FormatError(
+            Reason.INDEX_ROWS,
+            "rows are not in hash order",
+            where=f"{path.parent}, row {wrong[0]}",
+        )
+    try:
+        rebuilt = build_index(
+            hashes,
+            lengths,
+            tokens,
+            shard=shard,
+            shard_bits=manifest.shard_bits,
+            bucket_bits=manifest.bucket_bits,
+        )
+    except PhraseMemError as error:
+        raise FormatError(Reason.INDEX_ROWS, str(error), where=path) from error
+    if not stored.equals(rebuilt):
+        raise FormatError(Reason.INDEX_ROWS, "the index does not belong to the rows", where=path)
+
+
+def _check_keys(
+    folder: Path,
+    manifest: Manifest,
+    shard: int,
+    lengths: NDArray[np.uint8],
+    tokens: NDArray[np.uint32],
+    dictionary: bytes,
+) -> None:
+    """Walk through LMDB and the sorted keys of the rows side by side."""
+    path = folder / keys_name(shard)
+    corpora = [corpus.name for corpus in manifest.corpora]
+    store = KeyStore([path], [0], corpora, dictionary)
+    codec = RecordCodec(corpora, dictionary)
+    order = iter(key_order(tokens, lengths).tolist())
+    previous = b""
+    try:
+        for key, row, packed in store.items(0):
+            if key <= previous:
+                raise FormatError(Reason.KEYS_ORDER, "keys are not in order", where=path)
+            expected = next(order, None)
+            if row != expected or key != token_key(tokens[row, : lengths[row]].tolist()):
+                raise FormatError(
+                    Reason.KEYS_ROWS,
+                    "keys and rows differ",
+                    expected=expected,
+                    found=row,
+                    where=path,
+                )
+            codec.decode(packed)
+            previous = key
+    except lmdb.Error as error:
+        raise keystore.damaged(error, path) from error
+    finally:
+        store.close()
+    if (missing := next(order, None)) is not None:
+        raise FormatError(Reason.KEYS_ROWS, "a row has no key", found=missing, where=path)
