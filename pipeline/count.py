@@ -7,6 +7,7 @@ collision can only make pass A count too much, so nothing is lost, and pass B is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -199,6 +200,6 @@ def write_bucketed(path: Path, table: pa.Table, hashes: Hashes, buckets: int) ->
             temporary, table.schema, compression="lz4", use_dictionary=False
         ) as writer,
     ):
-        for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        for start, stop in itertools.pairwise(cuts):
             if stop > start:
                 writer.write_table(table.slice(start, stop - start), row_group_size=stop - start)

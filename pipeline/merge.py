@@ -25,7 +25,7 @@ def survivors_part(
     min_count: int,
     memory_limit: str,
 ) -> Report:
-    """Find the hashes of a bucket that occur ``min_count`` times or more: ``KEY.npy``, ascending."""
+    """Write the ascending hashes of a bucket that occur ``min_count`` times or more."""
     first, last = bucket_limits(bucket, buckets)
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         query = (

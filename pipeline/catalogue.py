@@ -1,0 +1,148 @@
+"""The catalogue: the chosen phrases with text, counts and scores, as Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from phrasemem import backbone
+from phrasemem.pipeline import score
+from phrasemem.pipeline.boundaries import token_texts
+from phrasemem.pipeline.database import connect
+from phrasemem.pipeline.stage import Report, appears
+
+_ROWS_A_GROUP = 1 << 16
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
+    """Return the columns of a catalogue; one count a corpus."""
+    return pa.schema(
+        [
+            ("row", pa.uint32()),
+            ("text", pa.string()),
+            ("tokens", pa.list_(pa.uint32())),
+            ("n", pa.uint8()),
+            ("count", pa.uint32()),
+            ("documents", pa.uint32()),
+            *((f"count_{name}", pa.uint32()) for name in corpora),
+            ("npmi", pa.float32()),
+            ("llr", pa.float32()),
+            ("cvalue", pa.float32()),
+            ("score", pa.float32()),
+        ]
+    )
+
+
+def score_part(
+    folder: Path,
+    key: str,
+    *,
+    candidates: Sequence[str],
+    unigrams: Sequence[str],
+    corpora: Sequence[str],
+    corpus_tokens: Sequence[int],
+    phrase_shares: Sequence[float | None],
+    model: str,
+    n_max: int,
+    max_phrases: int,
+    stop_words: str | None,
+    memory_limit: str,
+    threads: int,
+) -> Report:
+    """Score the candidates and write the chosen ones, ordered by length and tokens.
+
+    Returns
+    -------
+    dict
+        ``candidates``, ``phrases``, ``phrases_of`` (by home corpus), ``undecodable`` (dropped:
+        their text holds U+FFFD).
+    """
+    tokenizer = backbone.load_tokenizer(model)
+    flags = score.function_words(token_texts(tokenizer), stop_words)
+    shares = score.phrase_shares(corpus_tokens, phrase_shares)
+    with connect(folder / f".tmp-duckdb-{key}", memory_limit, threads) as database:
+        tokens = score.load(database, candidates, unigrams, flags, n_max)
+        score.measure(database, tokens, n_max)
+        score.choose(database, corpus_tokens, shares, max_phrases)
+        report = _homes(database, corpora)
+        written = _write(folder / "catalogue.parquet", database, corpora, n_max, tokenizer)
+    return {**report, "phrases": written, "undecodable": report["chosen"] - written}
+
+
+def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Report:
+    rows = database.execute(
+        "SELECT home, count(*) FROM chosen GROUP BY home ORDER BY home"
+    ).fetchall()
+    total = database.execute("SELECT count(*) FROM grams").fetchone()
+    homes = {corpora[home]: number for home, number in rows}
+    return {
+        "candidates": total[0] if total else 0,
+        "chosen": sum(homes.values()),
+        "phrases_of": homes,
+    }
+
+
+def _write(
+    path: Path,
+    database: duckdb.DuckDBPyConnection,
+    corpora: Sequence[str],
+    n_max: int,
+    tokenizer: Any,
+) -> int:
+    tokens = ", ".join(f"t{place}" for place in range(n_max))
+    counts = ", ".join(f"count_{corpus}" for corpus in range(len(corpora)))
+    reader = database.execute(
+        f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
+        "FROM chosen JOIN grams USING (id) JOIN scored USING (id, n, count, documents) ORDER BY id"
+    ).to_arrow_reader(_ROWS_A_GROUP)
+    schema = catalogue_schema(corpora)
+    written = 0
+    with (
+        appears(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+        for batch in reader:
+            table = _described(pa.Table.from_batches([batch]), corpora, n_max, tokenizer, written)
+            writer.write_table(table.cast(schema), row_group_size=_ROWS_A_GROUP)
+            written += len(table)
+    return written
+
+
+def _described(
+    table: pa.Table, corpora: Sequence[str], n_max: int, tokenizer: Any, first_row: int
+) -> pa.Table:
+    lengths = table["n"].to_numpy()
+    matrix = np.stack([table[f"t{place}"].to_numpy() for place in range(n_max)], axis=1)
+    keys = [row[:length] for row, length in zip(matrix.tolist(), lengths.tolist(), strict=True)]
+    texts = tokenizer.backend_tokenizer.decode_batch(keys, skip_special_tokens=False)
+    sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
+    columns = {
+        "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
+        "text": [text.strip() for text, good in zip(texts, sound, strict=True) if good],
+        "tokens": [ids for ids, good in zip(keys, sound, strict=True) if good],
+    }
+    kept = table.filter(pa.array(sound))
+    for name in ("n", "count", "documents"):
+        columns[name] = kept[name]
+    for place, corpus in enumerate(corpora):
+        columns[f"count_{corpus}"] = kept[f"count_{place}"]
+    for name in ("npmi", "llr", "cvalue", "score"):
+        columns[name] = kept[name]
+    return pa.table(columns)
+
+
+def key_matrix(table: pa.Table, n_max: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Return (lengths (k,) uint8, tokens (k, n_max) uint32, 0 beyond the length) of a catalogue."""
+    lengths = table["n"].to_numpy().astype(np.uint8)
+    tokens = np.zeros((len(lengths), n_max), np.uint32)
+    flat = table["tokens"].combine_chunks().flatten().to_numpy()
+    tokens[np.arange(n_max) < lengths[:, None]] = flat
+    return lengths, tokens

@@ -1,0 +1,103 @@
+"""Stage ``embed``: the external encoder's vector of every phrase's text, as float16."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from phrasemem import artifacts
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline.stage import Report, appears
+
+
+class EncoderError(PhraseMemError):
+    """An encoder that cannot be loaded."""
+
+
+def resolve_compute(wanted: str) -> str:
+    """Return ``bfloat16`` where the CPU multiplies in it, else ``float32``; no torch needed."""
+    if wanted != "auto":
+        return wanted
+    cpuinfo = Path("/proc/cpuinfo")
+    if platform.system() != "Linux" or not cpuinfo.exists():
+        return "float32"
+    flags = next((line for line in cpuinfo.read_text().splitlines() if line[:5] == "flags"), "")
+    return "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(flags.split()) else "float32"
+
+
+def embed_part(
+    folder: Path,
+    key: str,
+    *,
+    catalogue: str,
+    start: int,
+    stop: int,
+    encoder: str,
+    compute: str,
+    batch_size: int,
+) -> Report:
+    """Encode the phrases ``start..stop`` of the catalogue: ``KEY.npy``, (stop - start, dim) float16.
+
+    Vectors move a little with the number of threads and the shape of a batch, so there is one
+    thread, and batches are cut by position in the catalogue.
+
+    Returns
+    -------
+    dict
+        ``phrases``, ``dim``.
+    """
+    texts: list[str] = pq.read_table(catalogue, columns=["text"])["text"][start:stop].to_pylist()
+    vectors = encode(texts, _encoder(encoder, compute), batch_size)
+    with appears(folder / f"{key}.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, vectors, allow_pickle=False)
+    return {"phrases": len(texts), "dim": int(vectors.shape[1])}
+
+
+def encode(texts: list[str], model: Any, batch_size: int) -> NDArray[np.float16]:
+    """Return unit vectors, (len(texts), dim) float16, in the order of the texts.
+
+    Batches hold texts of similar length: padding is most of the cost of short phrases.
+    """
+    import torch
+
+    order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), texts[place]))
+    pieces = []
+    for begin in range(0, len(order), batch_size):
+        batch = [texts[place] for place in order[begin : begin + batch_size]]
+        with torch.inference_mode():
+            vectors = model.encode(
+                batch, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False
+            )
+        pieces.append(torch.nn.functional.normalize(vectors.float(), dim=1).cpu().numpy())
+    result = np.empty((len(texts), pieces[0].shape[1]), np.float16)
+    result[order] = np.concatenate(pieces)
+    return result
+
+
+@lru_cache(maxsize=1)
+def _encoder(reference: str, compute: str) -> Any:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(1)
+    source = str(artifacts.fetch(reference)) if artifacts.is_reference(reference) else reference
+    if Path(source).exists() or "HF_HUB_OFFLINE" in os.environ:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        return SentenceTransformer(
+            source,
+            device="cpu",
+            trust_remote_code=False,
+            local_files_only=Path(source).is_dir(),
+            model_kwargs={"dtype": getattr(torch, compute)},
+        )
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise EncoderError(f"cannot load the encoder {reference}: {first}") from error
