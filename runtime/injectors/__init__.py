@@ -1,0 +1,1 @@
+"""What is done with a row at the injection point."""
