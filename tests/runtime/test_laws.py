@@ -115,6 +115,18 @@ def test_a_copied_cache_carries_its_own_history(attached, tiny):
         torch.testing.assert_close(rest.logits, full[:, 15:], **EXACT)
 
 
+def test_phrases_never_begin_in_padding(attached, tiny):
+    text = tiny.batch([24], seed=17)[0]
+    # What stands under the mask would complete phrases at the first real tokens.
+    padding = torch.tensor([[key[0] for key in tiny.keys if key[1] == text[0, 0]]])
+    ids = torch.cat([padding, text], 1)
+    mask = torch.cat([torch.zeros_like(padding), torch.ones_like(text)], 1)
+    alone = logits(attached, text).logits
+    for cache in (DynamicCache(config=attached.config), StaticCache(attached.config, 60)):
+        padded = logits(attached, ids, mask, cache=cache, use_cache=True).logits
+        torch.testing.assert_close(padded[:, padding.shape[1] :], alone, **EXACT)
+
+
 @pytest.mark.parametrize("operation", ["reorder_cache", "repeat", "select"])
 def test_histories_follow_the_rows_of_the_cache(attached, tiny, operation):
     ids, mask = tiny.batch([30, 30, 30], seed=15)
