@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
+from phrasemem.memfmt.kernels import PROBE_WIDTH
 from phrasemem.memfmt.keys import UInt64s, bucket_and_remainder, shard_of
 
 MAX_BUCKET = 255
@@ -141,7 +142,8 @@ class Index:
     bucket_bits : int
     directory : (2 ** bucket_bits + 1,) uint32
         First row of each bucket.
-    remainders : (entries,) uint32
+    remainders : (entries + PROBE_WIDTH,) uint32
+        The last ones are no keys: a probe reads a fixed number.
     length_masks : (largest last token + 1,) uint16
     """
 
@@ -172,7 +174,7 @@ class IndexBuilder:
         self._buckets = 1 << (bucket_bits - shard_bits)
         self._vocab_size = vocab_size
         self._directory = np.zeros((1 << bucket_bits) + 1, dtype=np.uint32)
-        self._remainders = np.empty(entries, dtype=np.uint32)
+        self._remainders = np.zeros(entries + PROBE_WIDTH, dtype=np.uint32)
         self._masks = np.zeros(0, dtype=np.uint16)
         self._row = 0
         self._bucket = 0

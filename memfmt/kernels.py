@@ -13,7 +13,7 @@ from typing import Any
 
 import numba as nb
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -35,6 +35,12 @@ from numba.extending import intrinsic
     TABLE_SIZE,
 ) = range(14)
 
+PROBE_WIDTH = 8
+"""Remainders that a probe always reads; the index is padded by as many."""
+
+BLOCK = 64
+"""Keys whose memory reads are in flight together."""
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -51,34 +57,39 @@ def kernel(function: Callable[..., Any]) -> Any:
         return nb.njit(nogil=True)(function)
 
 
+def _loader(kind: Any, bits: int) -> Any:
+    """Make a function that reads element `i` of an array from the array's address."""
+
+    @intrinsic
+    def load(typing_context, address, i):
+        def generate(context, builder, signature, arguments):
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            return builder.load(builder.gep(pointer, [arguments[1]]))
+
+        return kind(types.int64, types.int64), generate
+
+    return load
+
+
 @intrinsic
-def _pointer(typing_context, address):
-    """Reinterpret an int64 as a pointer (the numba manual, "Interfacing with C")."""
+def _prefetch(typing_context, address, i):
+    """Ask for the cache line of byte `i` of an array, without waiting for it."""
 
     def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        flag, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        pointer = builder.inttoptr(builder.add(*arguments), byte)
+        builder.call(function, [pointer, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
 
-    return types.voidptr(types.int64), generate
-
-
-@kernel
-def _load_u8(address, i):
-    return carray(_pointer(address), (i + 1,), np.uint8)[i]
-
-
-@kernel
-def _load_u16(address, i):
-    return carray(_pointer(address), (i + 1,), np.uint16)[i]
+    return types.void(types.int64, types.int64), generate
 
 
-@kernel
-def _load_u32(address, i):
-    return carray(_pointer(address), (i + 1,), np.uint32)[i]
-
-
-@kernel
-def _load_i64(address, i):
-    return carray(_pointer(address), (i + 1,), np.int64)[i]
+_load_u8 = _loader(types.uint8, 8)
+_load_u16 = _loader(types.uint16, 16)
+_load_u32 = _loader(types.uint32, 32)
+_load_i64 = _loader(types.int64, 64)
 
 
 @kernel
@@ -96,19 +107,32 @@ def _finish(state, length):
 
 
 @kernel
-def _probe(table, value):
-    """Row of the one key that can have this hash, or -1."""
-    bits = np.uint64(table[BUCKET_BITS])
+def _bucket(table, value):
     # Shifting a 64-bit value by 64 is undefined, so zero bits are shifted in two steps.
-    bucket = np.int64((value >> np.uint64(1)) >> (np.uint64(63) - bits))
-    remainder = np.uint32((value << bits) >> np.uint64(32))
+    bits = np.uint64(table[BUCKET_BITS])
+    return np.int64((value >> np.uint64(1)) >> (np.uint64(63) - bits))
+
+
+@kernel
+def _probe(table, value):
+    """Row of the one key that can have this hash, or -1.
+
+    Compares a fixed number of remainders without branches, since nothing predicts how many
+    keys a bucket holds; the index ends in as many spare ones.
+    """
+    bucket = _bucket(table, value)
+    remainder = np.uint32((value << np.uint64(table[BUCKET_BITS])) >> np.uint64(32))
     row = np.int64(_load_u32(table[DIRECTORY], bucket))
     end = np.int64(_load_u32(table[DIRECTORY], bucket + 1))
-    while row < end:
-        if _load_u32(table[REMAINDERS], row) == remainder:
-            return row
-        row += 1
-    return np.int64(-1)
+    found = np.int64(-1)
+    for i in range(PROBE_WIDTH):
+        same = _load_u32(table[REMAINDERS], row + i) == remainder
+        found = row + i if same and row + i < end else found
+    if end - row > PROBE_WIDTH and found < 0:
+        for later in range(row + PROBE_WIDTH, end):
+            if _load_u32(table[REMAINDERS], later) == remainder:
+                return later
+    return found
 
 
 @kernel
@@ -126,16 +150,14 @@ def _row_address(table, row):
 
 
 @kernel
-def _row_holds(table, row, sequence, end, length):
-    """Whether the row's key is ``sequence[end - length:end]``."""
+def _row_holds(table, row, tokens, line, end, length):
+    """Whether the row's key is ``tokens[line, end - length:end]``."""
     address = _row_address(table, row)
-    if _load_u8(address, 0) != length:
-        return False
+    same = _load_u8(address, 0) == length
     for i in range(length):
         stored = np.int64(_load_u32(address + _TOKENS_OFFSET, i))
-        if stored != np.int64(sequence[end - length + i]):
-            return False
-    return True
+        same &= stored == np.int64(tokens[line, end - length + i])
+    return same
 
 
 @kernel
@@ -153,19 +175,38 @@ def look_up(table, tokens, lengths, rows):
     tokens : (k, n_max) uint32
     lengths : (k,) uint8
     rows : (k,) int64
-        Written.
+        Written; holds the hashes in between.
     """
-    for i in range(len(lengths)):
-        length = np.int64(lengths[i])
-        rows[i] = -1
-        if length > table[N_MAX]:
-            continue
-        state = _initial(table)
-        for j in range(length):
-            state = _step(state, tokens[i, length - 1 - j])
-        row = _probe(table, _finish(state, length))
-        if row >= 0 and _row_holds(table, row, tokens[i], length, length):
-            rows[i] = row
+    for begin in range(0, len(lengths), BLOCK):
+        end = min(begin + BLOCK, len(lengths))
+        for i in range(begin, end):
+            value = _hash(table, tokens, i, np.int64(lengths[i]))
+            _prefetch(table[DIRECTORY], 4 * _bucket(table, value))
+            rows[i] = np.int64(value)
+        for i in range(begin, end):
+            bucket = _bucket(table, np.uint64(rows[i]))
+            _prefetch(table[REMAINDERS], 4 * np.int64(_load_u32(table[DIRECTORY], bucket)))
+        for i in range(begin, end):
+            rows[i] = _probe(table, np.uint64(rows[i]))
+        for i in range(begin, end):
+            if rows[i] >= 0:
+                rows[i] = _verified(table, rows[i], tokens, i, np.int64(lengths[i]))
+
+
+@kernel
+def _hash(table, tokens, line, length):
+    state = _initial(table)
+    # A fixed number of steps: nothing predicts how long the next key is.
+    for j in range(tokens.shape[1] - 1, -1, -1):
+        state = _step(state, tokens[line, j]) if j < length else state
+    return _finish(state, length)
+
+
+@kernel
+def _verified(table, row, tokens, line, length):
+    if length <= tokens.shape[1] and _row_holds(table, row, tokens, line, length, length):
+        return row
+    return np.int64(-1)
 
 
 @kernel
@@ -188,41 +229,64 @@ def find_candidates(table, tokens, start, shortest, longest, rows, lengths):
     lengths : (B, T - start) uint8
         Written; 0 where there is none.
     """
-    states = np.empty(_N_MAX_LIMIT + 1, dtype=np.uint64)
-    for b in range(tokens.shape[0]):
-        for t in range(start, tokens.shape[1]):
-            limit = np.int64(longest[b, t - start])
-            row, length = _longest(table, tokens[b], t + 1, shortest, limit, states)
-            rows[b, t - start] = row
-            lengths[b, t - start] = length
+    width = tokens.shape[1] - start
+    total = tokens.shape[0] * width
+    hashes = np.empty((BLOCK, _N_MAX_LIMIT + 1), dtype=np.uint64)
+    masks = np.empty(BLOCK, dtype=np.int64)
+    for begin in range(0, total, BLOCK):
+        count = min(BLOCK, total - begin)
+        for i in range(count):
+            b, t = (begin + i) // width, (begin + i) % width
+            limit = np.int64(longest[b, t])
+            masks[i] = _suffixes(table, tokens, b, start + t + 1, shortest, limit, hashes[i])
+        for i in range(count):
+            _prefetch_remainders(table, masks[i], hashes[i])
+        for i in range(count):
+            b, t = (begin + i) // width, (begin + i) % width
+            rows[b, t], lengths[b, t] = _first_hit(table, masks[i], hashes[i])
 
 
 @kernel
-def _longest(table, sequence, end, shortest, limit, states):
-    """Row and length of the longest candidate that ends before `end`; (-1, 0) for none."""
-    mask = _lengths_that_end_with(table, sequence[end - 1])
+def _suffixes(table, tokens, line, end, shortest, limit, hashes):
+    """Hash the suffixes that can be keys; return the mask of their lengths."""
     limit = min(limit, end, table[N_MAX])
-    states[0] = _initial(table)
-    known = np.int64(0)
-    # Mask out what is too long, so that no state is computed in vain.
-    mask &= (np.int64(1) << (limit + 1)) - 1
-    top = np.int64(0)
-    while (mask >> (top + 1)) > 0:
-        top += 1
-    while known < top:
-        token = sequence[end - 1 - known]
+    mask = _lengths_that_end_with(table, tokens[line, end - 1])
+    mask &= (np.int64(2) << limit) - 1
+    mask &= -(np.int64(1) << max(shortest, 1))
+    state = _initial(table)
+    hashes[0] = _finish(state, np.int64(0))
+    length = np.int64(1)
+    while mask >> length:
+        token = tokens[line, end - length]
         if token < 0 or token >= table[VOCAB_SIZE]:
             break
-        states[known + 1] = _step(states[known], token)
-        known += 1
-    for length in range(known, max(shortest, 1) - 1, -1):
+        state = _step(state, token)
         if (mask >> length) & 1:
-            row = _probe(table, _finish(states[length], length))
+            hashes[length] = _finish(state, length)
+            _prefetch(table[DIRECTORY], 4 * _bucket(table, hashes[length]))
+        length += 1
+    mask &= (np.int64(1) << length) - 1
+    return mask | 1 if shortest == 0 else mask
+
+
+@kernel
+def _prefetch_remainders(table, mask, hashes):
+    length = np.int64(0)
+    while mask >> length:
+        if (mask >> length) & 1:
+            bucket = _bucket(table, hashes[length])
+            _prefetch(table[REMAINDERS], 4 * np.int64(_load_u32(table[DIRECTORY], bucket)))
+        length += 1
+
+
+@kernel
+def _first_hit(table, mask, hashes):
+    """Row and length of the longest suffix in the mask that the index holds; (-1, 0) for none."""
+    for length in range(_N_MAX_LIMIT, -1, -1):
+        if (mask >> length) & 1:
+            row = _probe(table, hashes[length])
             if row >= 0:
                 return row, length
-    if shortest == 0:
-        row = _probe(table, _finish(states[0], np.int64(0)))
-        return row, np.int64(0)
     return np.int64(-1), np.int64(0)
 
 
@@ -251,20 +315,49 @@ def settle_candidates(table, tokens, start, shortest, rows, lengths):
     int
         How many candidates were wrong.
     """
-    states = np.empty(_N_MAX_LIMIT + 1, dtype=np.uint64)
+    hashes = np.empty(_N_MAX_LIMIT + 1, dtype=np.uint64)
     wrong = 0
     for b in range(tokens.shape[0]):
         for t in range(start, tokens.shape[1]):
             row, length = rows[b, t - start], np.int64(lengths[b, t - start])
-            while row >= 0 and not _row_holds(table, row, tokens[b], t + 1, length):
+            while row >= 0 and not _row_holds(table, row, tokens, b, t + 1, length):
                 wrong += 1
                 if length <= shortest:
                     row, length = np.int64(-1), np.int64(0)
                 else:
-                    row, length = _longest(table, tokens[b], t + 1, shortest, length - 1, states)
-            rows[b, t - start] = row
-            lengths[b, t - start] = length
+                    mask = _suffixes(table, tokens, b, t + 1, shortest, length - 1, hashes)
+                    row, length = _first_hit(table, mask, hashes)
+                rows[b, t - start] = row
+                lengths[b, t - start] = length
     return wrong
+
+
+@kernel
+def not_announced(announced, rows, out):
+    """Pick the rows whose bit is not set yet, and set it.
+
+    Parameters
+    ----------
+    announced : (n,) uint8
+        One bit a row.
+    rows : (k,) int64
+    out : (k,) int64
+        Written.
+
+    Returns
+    -------
+    int
+        How many of `out` were written.
+    """
+    count = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        bit = np.uint8(1 << (row & 7))
+        if row >= 0 and not announced[row >> 3] & bit:
+            announced[row >> 3] |= bit
+            out[count] = row
+            count += 1
+    return count
 
 
 @kernel
@@ -276,11 +369,10 @@ def gather_rows(table, rows, out):
     table : (TABLE_SIZE,) int64
     rows : (k,) int64
         Each within the memory.
-    out : (k, stride // 8) uint64
+    out : (k, stride // 8) int64
         Written.
     """
-    words = out.shape[1]
     for i in range(len(rows)):
-        source = carray(_pointer(_row_address(table, rows[i])), (words,), np.uint64)
-        for j in range(words):
-            out[i, j] = source[j]
+        address = _row_address(table, rows[i])
+        for j in range(out.shape[1]):
+            out[i, j] = _load_i64(address, j)

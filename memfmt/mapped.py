@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from phrasemem.memfmt import kernels
 from phrasemem.memfmt.layout import BODY_OFFSET
 
 _PAGE = 4096
+_FORGET_SECONDS = 10.0
 
 
 class MappedRows:
@@ -26,12 +29,18 @@ class MappedRows:
         file kills the process.
     first_rows : sequence of int
         First row of each shard.
+    entries : int
+        Rows of all shards.
     stride : int
         Bytes a row.
     """
 
-    def __init__(self, paths: Sequence[Path], first_rows: Sequence[int], stride: int) -> None:
+    def __init__(
+        self, paths: Sequence[Path], first_rows: Sequence[int], entries: int, stride: int
+    ) -> None:
         self.stride = stride
+        self._announced = np.zeros(entries // 8 + 1, dtype=np.uint8)
+        self._announced_since = time.monotonic()
         self.first_rows = np.array(first_rows, dtype=np.int64)
         self._descriptors: list[int] = []
         # Descriptors are closed when nobody holds the rows any more, as mappings are.
@@ -57,8 +66,20 @@ class MappedRows:
     def will_need(self, rows: NDArray[np.int64]) -> None:
         """Ask the kernel to read rows into its page cache, without waiting.
 
-        The device then works on all of them at once, where page faults come one by one.
+        The device then works on all of them at once, where page faults come one by one. Rows
+        that were announced seconds ago are passed over, since a system call for each row is
+        dear where all are in the page cache. Negative rows are none.
         """
+        now = time.monotonic()
+        if now - self._announced_since > _FORGET_SECONDS:
+            self._announced[:] = 0
+            self._announced_since = now
+        fresh = np.empty(len(rows), dtype=np.int64)
+        count = kernels.not_announced(self._announced, rows, fresh)
+        if count:
+            self._announce(fresh[:count])
+
+    def _announce(self, rows: NDArray[np.int64]) -> None:
         shards = np.searchsorted(self.first_rows, rows, side="right") - 1
         begins = BODY_OFFSET + (rows - self.first_rows[shards]) * self.stride
         for shard, begin in zip(shards.tolist(), begins.tolist(), strict=True):

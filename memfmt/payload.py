@@ -32,7 +32,7 @@ class PayloadReader:
     ) -> None:
         self.info = info
         self.layout = layout
-        self._mapped = mapped
+        self.mapped = mapped
         self.table = table
 
     @property
@@ -60,7 +60,7 @@ class PayloadReader:
         ----------
         rows : (k,) int64
         """
-        self._mapped.will_need(self._checked(rows))
+        self.mapped.will_need(self._checked(rows))
 
     def gather_raw(
         self, rows: NDArray[np.int64], out: NDArray[np.uint8] | None = None
@@ -86,8 +86,8 @@ class PayloadReader:
         if out is None:
             out = np.empty((len(rows), self.stride), dtype=np.uint8)
         if len(rows) <= SMALL_BATCH:
-            self._mapped.will_need(rows)
-        kernels.gather_rows(self.table.values, rows, out.view(np.uint64))
+            self.mapped.will_need(rows)
+        kernels.gather_rows(self.table.values, rows, out.view(np.int64))
         return out
 
     def decode(self, raw: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -102,7 +102,7 @@ class MemoryReader:
         self, info: PayloadInfo, index: Index, first_rows: Sequence[int]
     ) -> PayloadReader:
         paths = [self.path / rows_name(shard, info.name) for shard in range(len(first_rows))]
-        mapped = MappedRows(paths, first_rows, info.stride)
+        mapped = MappedRows(paths, first_rows, self.manifest.entries, info.stride)
         table = Table(self.manifest, index, mapped)
         return PayloadReader(info, self.manifest.row_layout(info), mapped, table)
 
@@ -199,7 +199,7 @@ class MemoryReader:
         table = self._opened()
         found = match.find_candidates(table, tokens, start, shortest=shortest)
         if found.rows.size <= SMALL_BATCH:
-            self._narrowest.will_need(found.rows[found.rows >= 0])
+            self._narrowest.mapped.will_need(found.rows.reshape(-1))
         match.settle(table, tokens, start, found, shortest=shortest)
         return found
 

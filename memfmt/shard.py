@@ -134,22 +134,21 @@ def _write_keys(path: Path, entries: Entries, order: NDArray[np.int64], layout: 
     rows[order] = np.arange(len(order))
     sorted_by_key = key_order(entries.tokens, entries.lengths)
     path.unlink(missing_ok=True)
-    environment = lmdb.open(
-        str(path),
-        subdir=False,
-        map_size=_map_size(entries),
-        lock=False,
-        sync=False,
-        readahead=False,
-    )
     try:
-        for begin in range(0, len(order), _BATCH):
-            chosen = sorted_by_key[begin : begin + _BATCH]
-            with environment.begin(write=True) as transaction:
-                items = list(_items(entries, chosen, rows, layout))
-                transaction.cursor().putmulti(items, dupdata=False, append=True)
-    finally:
-        environment.close()
+        with _create_lmdb(path, _map_size(entries)) as environment:
+            for begin in range(0, len(order), _BATCH):
+                chosen = sorted_by_key[begin : begin + _BATCH]
+                with environment.begin(write=True) as transaction:
+                    items = _items(entries, chosen, rows, layout)
+                    transaction.cursor().putmulti(items, dupdata=False, append=True)
+    except lmdb.Error as error:
+        raise PhraseMemError(f"LMDB cannot write the keys: {error}", where=path) from error
+
+
+def _create_lmdb(path: Path, map_size: int) -> lmdb.Environment:
+    return lmdb.open(
+        str(path), subdir=False, map_size=map_size, lock=False, sync=False, readahead=False
+    )
 
 
 def _items(

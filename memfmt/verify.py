@@ -108,7 +108,7 @@ def _payload_keys(
     path, count = folder / rows_name(shard, payload.name), manifest.shards[shard].entries
     layout = manifest.row_layout(payload)
     check_rows(path, count, layout)
-    rows = MappedRows([path], [0], payload.stride).shard_rows(0, count)
+    rows = MappedRows([path], [0], count, payload.stride).shard_rows(0, count)
     lengths = np.empty(count, dtype=np.uint8)
     tokens = np.empty((count, manifest.n_max), dtype=np.uint32)
     for begin in range(0, count, _CHUNK):

@@ -329,8 +329,12 @@ def write_memory(
     hashes = tokens_hash(ordered.tokens, ordered.lengths, seed)
     bounds = np.searchsorted(shard_of(hashes, shard_bits), np.arange((1 << shard_bits) + 1))
     staging = durable.fresh_staging(final)
-    counts = [
-        write_shard(staging, number, ordered.take(np.arange(begin, end)), layout)
-        for number, (begin, end) in enumerate(itertools.pairwise(bounds))
-    ]
-    return finish_memory(staging, final, header, layout, counts, extra_files)
+    try:
+        counts = [
+            write_shard(staging, number, ordered.take(np.arange(begin, end)), layout)
+            for number, (begin, end) in enumerate(itertools.pairwise(bounds))
+        ]
+        return finish_memory(staging, final, header, layout, counts, extra_files)
+    finally:
+        # A full disk must not stay full of what was not finished.
+        shutil.rmtree(staging, ignore_errors=True)
