@@ -142,7 +142,10 @@ def _write_keys(path: Path, entries: Entries, order: NDArray[np.int64], layout: 
                     items = _items(entries, chosen, rows, layout)
                     transaction.cursor().putmulti(items, dupdata=False, append=True)
     except lmdb.Error as error:
-        raise PhraseMemError(f"LMDB cannot write the keys: {error}", where=path) from error
+        # On a full disk LMDB reports a short write as an input/output error.
+        raise PhraseMemError(
+            f"LMDB cannot write the keys: {error}", where=path, hint="is the disk full?"
+        ) from error
 
 
 def _create_lmdb(path: Path, map_size: int) -> lmdb.Environment:
