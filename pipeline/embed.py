@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from functools import lru_cache
 from pathlib import Path
@@ -43,7 +42,7 @@ def embed_part(
     compute: str,
     batch_size: int,
 ) -> Report:
-    """Encode the phrases ``start..stop`` of the catalogue: ``KEY.npy``, (stop - start, dim) float16.
+    """Encode the phrases ``start..stop`` of the catalogue as ``KEY.npy``, (phrases, dim) float16.
 
     Vectors move a little with the number of threads and the shape of a batch, so there is one
     thread, and batches are cut by position in the catalogue.
@@ -88,8 +87,6 @@ def _encoder(reference: str, compute: str) -> Any:
 
     torch.set_num_threads(1)
     source = str(artifacts.fetch(reference)) if artifacts.is_reference(reference) else reference
-    if Path(source).exists() or "HF_HUB_OFFLINE" in os.environ:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         return SentenceTransformer(
             source,

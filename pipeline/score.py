@@ -74,7 +74,7 @@ def load(
 
 
 def measure(database: duckdb.DuckDBPyConnection, tokens: int, n_max: int) -> None:
-    """Make the table ``scored`` out of :func:`load`'s: id, npmi, llr, cvalue, score, is_function."""
+    """Make the table ``scored``: id, npmi, llr, cvalue, score, is_function."""
     database.execute(f"CREATE TABLE joint AS {_joint_query(tokens, n_max)}")
     database.execute(f"CREATE TABLE splits AS {_splits_query(tokens, n_max)}")
     database.execute(f"CREATE TABLE nested AS {_nested_query(n_max)}")
@@ -146,7 +146,7 @@ def _columns(length: int, table: str = "") -> str:
 
 
 def _joint_query(tokens: int, n_max: int) -> str:
-    """SQL: ``lift = ln f/N - sum ln u_i/N`` and whether all tokens are function words."""
+    """Return SQL for ``lift = ln f/N - sum ln u_i/N`` and whether all tokens are function words."""
     joins = " ".join(
         f"LEFT JOIN unigrams u{place} ON u{place}.token = g.t{place}" for place in range(n_max)
     )
@@ -162,7 +162,7 @@ def _joint_query(tokens: int, n_max: int) -> str:
 
 
 def _splits_query(tokens: int, n_max: int) -> str:
-    """SQL: the least log-likelihood ratio over the splits into two known parts."""
+    """Return SQL for the least log-likelihood ratio over the splits into two known parts."""
     queries = []
     for length in range(2, n_max + 1):
         for cut in range(1, length):
@@ -191,7 +191,7 @@ def _xlogx(term: str) -> str:
 
 
 def _nested_query(n_max: int) -> str:
-    """SQL: for each candidate, how many longer ones hold it, and the sum of their counts."""
+    """Return SQL for how many longer candidates hold each one, and the sum of their counts."""
     queries = list(_nestings(n_max)) or ["SELECT 0::BIGINT AS id, 0::BIGINT AS f WHERE false"]
     return (
         "SELECT id, count(*) AS holders, sum(f)::BIGINT AS held "

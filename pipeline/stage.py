@@ -80,23 +80,21 @@ class Prepared:
     ``report`` is set if the stage is complete; ``note`` says in words what was found.
     """
 
-    folder: Path
     report: Report | None
     note: str
 
 
-def prepare(work: Path, stage: Stage) -> Prepared:
+def prepare(folder: Path, stage: Stage) -> Prepared:
     """Make the folder of a stage ready: keep what belongs to its fingerprint, remove the rest."""
-    folder = work / stage.name
     begun = _read_json(folder / _BEGUN)
     if begun is not None and fingerprint_of(begun) == stage.fingerprint:
         marker = _read_json(folder / _MARKER)
         if marker is not None:
-            return Prepared(folder, marker["report"], "unchanged, skipped")
+            return Prepared(marker["report"], "unchanged, skipped")
         for leftover in folder.glob(f"{TEMPORARY}*"):
             _remove(leftover)
         done = sum(1 for _ in folder.glob(f"*{_DONE}"))
-        return Prepared(folder, None, f"resumed, {done} parts were done" if done else "")
+        return Prepared(None, f"resumed, {done} parts were done" if done else "")
     note = f"runs again: {_changes(begun, stage.description)}" if begun is not None else ""
     if folder.exists():
         # The marker goes first: a half-removed folder must never look complete.
@@ -105,7 +103,7 @@ def prepare(work: Path, stage: Stage) -> Prepared:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     write_json(folder / _BEGUN, stage.description)
-    return Prepared(folder, None, note)
+    return Prepared(None, note)
 
 
 def finish(folder: Path, report: Report) -> None:

@@ -47,7 +47,8 @@ def tokenize_part(
     Returns
     -------
     dict
-        ``documents``, ``tokens``, ``held_out`` (documents), ``tokenizer`` (fingerprint).
+        ``documents``, ``tokens``, ``held_out`` (documents), ``tokenizer`` (fingerprint),
+        ``vocab_size``.
     """
     table = pq.read_table(source, columns=["id", "text"])
     verdicts = decisions_of(Path(decisions), chunk)
@@ -69,6 +70,7 @@ def tokenize_part(
         "tokens": len(run.tokens),
         "held_out": len(held_out),
         "tokenizer": backbone.tokenizer_fingerprint(_tokenizer(model)),
+        "vocab_size": len(_vocabulary(model).word),
     }
 
 

@@ -1,0 +1,209 @@
+"""The first half of a build: read, clean, select, tokenize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline.config import BuildConfig
+from phrasemem.pipeline.engine import Engine
+from phrasemem.pipeline.executor import Job
+from phrasemem.pipeline.plan import Plan
+from phrasemem.pipeline.report import CorpusReport
+from phrasemem.pipeline.sources import Piece
+
+_SELECT_MEMORY = "1GB"
+
+
+class CorpusError(PhraseMemError):
+    """A corpus of which nothing is left."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A partition from here on: some documents of one corpus, by the name of its files."""
+
+    key: str
+    corpus: int
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """What the first half gives the second."""
+
+    chunks: list[Chunk]
+    held_out: list[str]
+    tokenizer: str
+    vocab_size: int
+
+
+def tokenized_corpora(
+    config: BuildConfig,
+    plan: Plan,
+    pieces: Sequence[Piece],
+    engine: Engine,
+    reports: list[CorpusReport],
+) -> Tokenized:
+    """Read, clean, select and tokenize; what became of each corpus goes into its report."""
+    chunks = read(config, plan, pieces, engine, reports)
+    clean(config, plan, chunks, engine, reports)
+    select(config, plan, chunks, engine, reports)
+    return tokenize(config, plan, chunks, engine, reports)
+
+
+def read(
+    config: BuildConfig,
+    plan: Plan,
+    pieces: Sequence[Piece],
+    engine: Engine,
+    reports: list[CorpusReport],
+) -> list[Chunk]:
+    """Source files to chunks of documents."""
+    from phrasemem.pipeline.documents import read_part
+
+    parts = engine.run(plan.read, read_part, lambda: _read_jobs(config, pieces))
+    chunks = []
+    for key, part in parts.items():
+        corpus = int(key.split("-")[0])
+        reports[corpus].read += part["documents"]
+        reports[corpus].left_out.update(part["left_out"])
+        chunks += [Chunk(name, corpus) for name in part["chunks"]]
+    for report in reports:
+        if report.read == 0:
+            raise CorpusError(
+                f"corpus {report.name!r} has no documents ({_reasons(report)})",
+                where=report.source,
+                hint="is it the right file, format and text_field?",
+            )
+    return chunks
+
+
+def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
+    jobs = []
+    for piece in pieces:
+        corpus = config.corpora[piece.corpus]
+        shards = _shards(config, piece)
+        siblings = sum(other.corpus == piece.corpus for other in pieces)
+        for shard in range(shards):
+            arguments = {
+                "corpus": corpus.model_dump(),
+                "name": piece.name,
+                "location": piece.location,
+                "shard": shard,
+                "shards": shards,
+                "pieces_of_corpus": siblings * shards,
+                "chunk_chars": config.partition_chars,
+            }
+            jobs.append(Job(f"{piece.corpus:03d}-{len(jobs):06d}", arguments))
+    return jobs
+
+
+def _shards(config: BuildConfig, piece: Piece) -> int:
+    if not piece.is_dataset:
+        return 1
+    from phrasemem.pipeline.read.hub import shard_count
+
+    return shard_count(config.corpora[piece.corpus], piece.location)
+
+
+def clean(
+    config: BuildConfig,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    engine: Engine,
+    reports: list[CorpusReport],
+) -> None:
+    """Repair and normalise text, drop short documents and those in another language."""
+    from phrasemem.pipeline.clean import clean_part
+
+    def job(chunk: Chunk) -> Job:
+        corpus = config.corpora[chunk.corpus]
+        arguments = {
+            "source": engine.file(plan.read, f"{chunk.key}.parquet"),
+            "repairs": corpus.repairs,
+            "language": corpus.language,
+            "min_chars": config.cleaning.min_chars,
+            "language_margin": config.cleaning.language_margin,
+        }
+        return Job(chunk.key, arguments)
+
+    parts = engine.run(plan.clean, clean_part, lambda: [job(chunk) for chunk in chunks])
+    for chunk in chunks:
+        reports[chunk.corpus].dropped.update(parts[chunk.key]["dropped"])
+    for report in reports:
+        if report.dropped.total() == report.read:
+            raise CorpusError(
+                f"cleaning leaves nothing of corpus {report.name!r} ({_reasons(report)})",
+                where=report.source,
+            )
+
+
+def select(
+    config: BuildConfig,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    engine: Engine,
+    reports: list[CorpusReport],
+) -> None:
+    """Drop duplicates and set the held-out documents aside."""
+    from phrasemem.pipeline.select import select_part
+
+    listed = [
+        {"path": engine.file(plan.clean, f"{chunk.key}.parquet"), "corpus": chunk.corpus}
+        for chunk in chunks
+    ]
+    part = engine.run_one(
+        plan.select,
+        select_part,
+        lambda: {
+            "chunks": listed,
+            "held_out": [config.held_out_share(corpus) for corpus in config.corpora],
+            "kinds": [corpus.kind for corpus in config.corpora],
+            "memory_limit": _SELECT_MEMORY,
+        },
+    )
+    for report, decisions in zip(reports, part["decisions"], strict=True):
+        report.decisions.update(decisions)
+
+
+def tokenize(
+    config: BuildConfig,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    engine: Engine,
+    reports: list[CorpusReport],
+) -> Tokenized:
+    """Mined documents to token ids, held-out documents to JSON lines."""
+    from phrasemem.pipeline.tokens import tokenize_part
+
+    def job(position: int, chunk: Chunk) -> Job:
+        corpus = config.corpora[chunk.corpus]
+        arguments = {
+            "source": engine.file(plan.clean, f"{chunk.key}.parquet"),
+            "decisions": engine.file(plan.select, "decisions.parquet"),
+            "chunk": position,
+            "corpus": corpus.name,
+            "kind": corpus.kind,
+            "model": config.model,
+        }
+        return Job(chunk.key, arguments)
+
+    parts = engine.run(
+        plan.tokenize, tokenize_part, lambda: [job(*pair) for pair in enumerate(chunks)]
+    )
+    for chunk in chunks:
+        reports[chunk.corpus].documents += parts[chunk.key]["documents"]
+        reports[chunk.corpus].tokens += parts[chunk.key]["tokens"]
+    held_out = [
+        engine.file(plan.tokenize, f"{chunk.key}.heldout.jsonl")
+        for chunk in chunks
+        if parts[chunk.key]["held_out"]
+    ]
+    first = parts[chunks[0].key]
+    return Tokenized(list(chunks), held_out, first["tokenizer"], first["vocab_size"])
+
+
+def _reasons(report: CorpusReport) -> str:
+    counts = report.left_out + report.dropped
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "empty"

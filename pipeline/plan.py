@@ -1,0 +1,184 @@
+"""The plan of a build: every stage's fingerprint, known before anything heavy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from phrasemem import artifacts
+from phrasemem.pipeline.config import BuildConfig
+from phrasemem.pipeline.embed import resolve_compute
+from phrasemem.pipeline.sources import Piece
+from phrasemem.pipeline.stage import Stage
+
+_TOKENIZER_FILES = (
+    "added_tokens.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+_READ_FIELDS = {
+    "format", "text_field", "title_field", "id_field", "config", "split", "revision", "partitions"
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages in order; ``pack`` depends on all others."""
+
+    read: Stage
+    clean: Stage
+    select: Stage
+    tokenize: Stage
+    hashes: Stage
+    survivors: Stage
+    counts: Stage
+    candidates: Stage
+    score: Stage
+    embed: Stage
+    layout: Stage
+    pack: Stage
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the memory as a whole."""
+        return self.pack.fingerprint
+
+    def stages(self) -> list[Stage]:
+        """All stages in order."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
+    """Work out what every stage depends on. Imports neither torch nor dask."""
+    corpora = config.corpora
+    mining = config.mining
+    names = [corpus.name for corpus in corpora]
+    kinds = [corpus.kind for corpus in corpora]
+    model = {"model": tokenizer_identity(config.model)}
+
+    read = Stage(
+        "read", 1,
+        {
+            "corpora": [_reading(config, index) for index in range(len(corpora))],
+            "partition_chars": config.partition_chars,
+            "libraries": _versions("lxml", "mwparserfromhell", "mwxml"),
+        },
+        {f"{corpora[piece.corpus].name}/{piece.name}": piece.identity for piece in pieces},
+    )  # fmt: skip
+    clean = Stage(
+        "clean", 1,
+        {
+            "cleaning": config.cleaning.model_dump(),
+            "corpora": [{"language": c.language, "repairs": c.repairs} for c in corpora],
+            "libraries": _versions("ftfy", "Resiliparse"),
+        },
+        _inputs(read),
+    )  # fmt: skip
+    held_out = [config.held_out_share(corpus) for corpus in corpora]
+    select = Stage("select", 1, {"held_out": held_out, "kinds": kinds}, _inputs(clean))
+    tokenize = Stage(
+        "tokenize", 1,
+        {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
+        _inputs(clean, select),
+    )  # fmt: skip
+    hashes = Stage("hashes", 1, {"n_max": mining.n_max}, _inputs(tokenize))
+    survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
+    counts = Stage("counts", 1, {}, _inputs(tokenize, survivors))
+    candidates = Stage("candidates", 1, {"min_documents": mining.min_documents}, _inputs(counts))
+    score = Stage(
+        "score", 1,
+        {
+            "names": names,
+            "max_phrases": mining.max_phrases,
+            "stop_words": mining.stop_words,
+            "phrase_shares": [corpus.budget.phrase_share for corpus in corpora],
+            "libraries": _versions("duckdb"),
+        },
+        _inputs(hashes, candidates),
+    )  # fmt: skip
+    embed = Stage(
+        "embed", 1,
+        {
+            "encoder": encoder_identity(config.encoder.id),
+            "compute": resolve_compute(config.encoder.compute),
+            "batch_size": config.encoder.batch_size,
+            "phrases_per_part": config.encoder.phrases_per_part,
+            "libraries": _versions("sentence-transformers", "torch", "transformers"),
+        },
+        _inputs(score),
+    )  # fmt: skip
+    layout = Stage(
+        "layout", 1, {"seed": config.seed, "shard_bits": config.shard_bits}, _inputs(score)
+    )
+    pack = Stage(
+        "pack", 1,
+        {
+            "corpora": [_described(config, index) for index in range(len(corpora))],
+            "encoder_id": config.encoder.id,
+            "model_name": config.model,
+        },
+        _inputs(layout, embed, tokenize),
+    )  # fmt: skip
+    return Plan(
+        read, clean, select, tokenize, hashes, survivors, counts, candidates, score, embed,
+        layout, pack,
+    )  # fmt: skip
+
+
+def _inputs(*stages: Stage) -> dict[str, str]:
+    return {stage.name: stage.fingerprint for stage in stages}
+
+
+def _reading(config: BuildConfig, index: int) -> dict[str, Any]:
+    corpus = config.corpora[index]
+    limits = {"max_documents", "max_bytes"}
+    return {
+        **corpus.model_dump(include=_READ_FIELDS),
+        **corpus.budget.model_dump(include=limits),
+    }
+
+
+def _described(config: BuildConfig, index: int) -> dict[str, Any]:
+    shown = {"name", "kind", "licence", "redistributable", "source"}
+    return config.corpora[index].model_dump(include=shown)
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    return {package: version(package) for package in packages}
+
+
+def tokenizer_identity(reference: str) -> str:
+    """Name what decides the token ids of a model: checksums where it is local."""
+    return _identity(reference, _TOKENIZER_FILES)
+
+
+def encoder_identity(reference: str) -> str:
+    """Name what decides the vectors of an encoder: a checksum where it is local."""
+    return _identity(reference, None)
+
+
+def _identity(reference: str, names: Sequence[str] | None) -> str:
+    if artifacts.is_reference(reference):
+        member = artifacts.WheelMember.parse(reference)
+        if member.sha256 is not None:
+            return f"sha256:{member.sha256}"
+    local = artifacts.fetch(reference) if artifacts.is_reference(reference) else Path(reference)
+    if local.is_file():
+        return f"sha256:{artifacts.sha256_of(local)}"
+    if not local.is_dir():
+        return f"hub:{reference}"
+    if names is None:
+        return f"sha256:{artifacts.folder_sha256(local)}"
+    sums = [
+        f"{name}:{artifacts.sha256_of(local / name)}" for name in names if (local / name).is_file()
+    ]
+    return ",".join(sums)

@@ -1,0 +1,218 @@
+"""The main path: corpora in, memory out; the stages from top to bottom.
+
+Every stage is a plain function over parts (:mod:`phrasemem.pipeline.stage`). What there is to do
+is known from fingerprints before anything heavy is imported, so a second run does nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+import numpy as np
+
+from phrasemem.memfmt import durable, writer
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline import existing, pack
+from phrasemem.pipeline.config import BuildConfig
+from phrasemem.pipeline.corpus_stages import Tokenized, tokenized_corpora
+from phrasemem.pipeline.engine import Engine
+from phrasemem.pipeline.executor import Executor, Job
+from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of
+from phrasemem.pipeline.plan import Plan, make_plan
+from phrasemem.pipeline.progress import PeakMemory, Reporter
+from phrasemem.pipeline.report import BuildReport, CorpusReport
+from phrasemem.pipeline.sources import find_pieces
+from phrasemem.pipeline.stage import Report, write_json
+
+
+class BuildError(PhraseMemError):
+    """A build that cannot start."""
+
+
+def build(
+    config: BuildConfig,
+    out: Path,
+    *,
+    work: Path | None = None,
+    base: Path | None = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    replace: bool = False,
+    reporter: Reporter | None = None,
+) -> BuildReport:
+    """Build a memory.
+
+    Parameters
+    ----------
+    config : BuildConfig
+    out : Path
+        The memory's folder. It appears complete or not at all; a memory that stands there is
+        replaced if it has the same tokenizer, encoder and format.
+    work : Path, optional
+        Folder of the stages; ``.OUT.work`` beside ``out`` by default. Keep it: a build that was
+        stopped goes on from there, and a changed setting reruns only what depends on it.
+    base : Path, optional
+        Where relative source paths start; the current folder by default.
+    scheduler : str, optional
+        Address of a Dask scheduler; by default a local cluster is started.
+    workers : int, optional
+        Processes of the local cluster; one a core by default, 0 for this process alone.
+    replace : bool
+        Replace a memory of another tokenizer, encoder or format.
+    reporter : Reporter, optional
+        Where progress is shown.
+
+    Raises
+    ------
+    PhraseMemError
+        With one clear line, for whatever the user can mend.
+    """
+    out = out.absolute()
+    work = (work or out.with_name(f".{out.name}.work")).absolute()
+    reporter = reporter or Reporter()
+    pieces = find_pieces(config.corpora, (base or Path()).absolute())
+    plan = make_plan(config, pieces)
+
+    record = existing.recorded_build(out)
+    if record is not None and record["fingerprint"] == plan.fingerprint:
+        reporter.say(f"nothing to do: {out} is what the configuration asks for")
+        corpora = [CorpusReport.from_json(entry) for entry in record["corpora"]]
+        return BuildReport(corpora, record["phrases"], _size(out), [], did_nothing=True)
+
+    existing.refuse_other_folder(out)
+    if not replace:
+        encoder = (config.encoder.id, plan.embed.settings["encoder"])
+        existing.refuse_other_memory(out, config.model, encoder)
+    with (
+        _locked(work),
+        Executor(workers, scheduler, work / ".dask") as executor,
+        PeakMemory() as memory,
+    ):
+        engine = Engine(work, executor, reporter, memory)
+        reports = [
+            CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
+            for c in config.corpora
+        ]
+        tokenized = tokenized_corpora(config, plan, pieces, engine, reports)
+        catalogue = catalogue_of(config, plan, tokenized, engine, reports)
+        _pack(config, plan, tokenized, catalogue, engine, reports, out)
+    return BuildReport(reports, catalogue.phrases, _size(out), engine.timings, did_nothing=False)
+
+
+def _pack(
+    config: BuildConfig,
+    plan: Plan,
+    tokenized: Tokenized,
+    catalogue: Catalogue,
+    engine: Engine,
+    reports: list[CorpusReport],
+    out: Path,
+) -> None:
+    """Lay out the rows, write the shards, and give the memory its name."""
+    names = [corpus.name for corpus in config.corpora]
+    plain = engine.run_one(
+        plan.layout,
+        pack.layout_part,
+        lambda: {
+            "catalogue": catalogue.path,
+            "corpora": names,
+            "n_max": config.mining.n_max,
+            "seed": config.seed,
+            "shard_bits": config.shard_bits,
+        },
+    )
+    header = _header(config, plan, tokenized, catalogue, reports)
+    layout = header.layout(
+        entries=plain["entries"],
+        hash_seed=plain["hash_seed"],
+        shard_bits=config.shard_bits,
+        dictionary=base64.b64decode(plain["dictionary"]),
+    )
+    order = engine.file(plan.layout, "order.npy")
+
+    def jobs() -> list[Job]:
+        return _shard_jobs(plain, layout, catalogue, config, order)
+
+    staging = durable.staging_for(out)
+    shards = engine.run(plan.pack, pack.shard_part, jobs, folder=staging)
+    started = time.monotonic()
+    pack.write_catalogue(staging / "catalogue.parquet", Path(catalogue.path), np.load(order), names)
+    held_out = [Path(path) for path in tokenized.held_out]
+    pack.write_held_out(staging / "heldout.jsonl.zst", held_out)
+    record = {
+        "corpora": [report.as_json() for report in reports],
+        "fingerprint": plan.fingerprint,
+        "phrases": catalogue.phrases,
+    }
+    write_json(staging / existing.BUILD_FILE, record)
+    extra = ("catalogue.parquet", "heldout.jsonl.zst", existing.BUILD_FILE)
+    writer.finish_memory(
+        staging,
+        out,
+        header,
+        layout,
+        [shard["entries"] for shard in shards.values()],
+        {name: staging / name for name in extra},
+    )
+    engine.record(plan.pack.name, started)
+
+
+def _shard_jobs(
+    plain: Report, layout: writer.Layout, catalogue: Catalogue, config: BuildConfig, order: str
+) -> list[Job]:
+    bounds = plain["bounds"]
+    shared = {
+        "order": order,
+        "catalogue": catalogue.path,
+        "vectors": catalogue.vectors,
+        "phrases_per_part": config.encoder.phrases_per_part,
+        "corpora": [corpus.name for corpus in config.corpora],
+        "layout": layout,
+    }
+    return [
+        Job(
+            f"{number:05d}",
+            {**shared, "number": number, "start": bounds[number], "stop": bounds[number + 1]},
+        )
+        for number in range(1 << config.shard_bits)
+    ]
+
+
+def _header(
+    config: BuildConfig,
+    plan: Plan,
+    tokenized: Tokenized,
+    catalogue: Catalogue,
+    reports: list[CorpusReport],
+) -> writer.Header:
+    settings = plan.embed.settings
+    shown = ("name", "kind", "licence", "source", "documents", "tokens")
+    return pack.header_of(
+        tokenizer=(tokenized.tokenizer, config.model, tokenized.vocab_size),
+        encoder=(config.encoder.id, settings["encoder"], catalogue.dim),
+        compute=settings["compute"],
+        n_max=config.mining.n_max,
+        corpora=[{name: getattr(report, name) for name in shown} for report in reports],
+    )
+
+
+@contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    """Keep a second build out of the work folder."""
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(work / ".lock", timeout=0):
+            yield
+    except filelock.Timeout as error:
+        raise BuildError(
+            "another build is at work in this folder", where=work, hint="give another --work"
+        ) from error
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
