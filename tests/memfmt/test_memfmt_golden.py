@@ -1,0 +1,66 @@
+"""Memories of released versions are read for ever; those from the future are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phrasemem.memfmt.errors import FormatError, Reason
+from phrasemem.memfmt.manifest import FORMAT_VERSION
+from phrasemem.memfmt.reader import MemoryReader
+from phrasemem.memfmt.records import Record
+from phrasemem.memfmt.verify import verify
+
+HERE = Path(__file__).parent
+# The manifest holds the checksums of all else. A line that was released is never changed.
+RELEASED = {"1.0": "0cd11069e2428b61554d614c060b8a5868f1177cd520c82176a5cb31ba319d52"}
+
+
+def test_this_version_has_a_golden_memory():
+    assert FORMAT_VERSION in RELEASED
+    assert {f"v{version}" for version in RELEASED} == {
+        path.name for path in (HERE / "golden").iterdir() if path.is_dir()
+    }
+
+
+@pytest.mark.parametrize("version", RELEASED)
+def test_golden_memories_are_as_they_were_released(version):
+    path = HERE / "golden" / f"v{version}"
+    assert hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest() == RELEASED[version]
+    verify(path)
+
+
+@pytest.mark.parametrize("version", RELEASED)
+def test_golden_memories_are_read_as_they_always_were(version):
+    values = json.loads((HERE / "golden" / f"v{version}.json").read_text())
+    keys = [tuple(value["key"]) for value in values]
+    with MemoryReader.open(HERE / "golden" / f"v{version}", check="full") as reader:
+        rows = reader.get_many(keys)
+        assert rows.tolist() == [value["row"] for value in values]
+        assert len(reader) == len(keys) >= 24
+        for name in ("semantic", "small"):
+            expected = np.array([value[name] for value in values], dtype=np.float32)
+            assert reader.payload(name).gather(rows).tolist() == expected.tolist()
+        found = {tokens: record for tokens, _, record in reader.prefix(())}
+        assert list(found) == sorted(keys)
+        for key, value in zip(keys, values, strict=True):
+            fields = ("text", "score", "counts", "documents")
+            assert found[key] == Record(*(value[field] for field in fields))
+        text = np.array([[token for key in keys for token in key]])
+        matched = reader.longest_match(text)
+        assert set(matched.lengths.ravel().tolist()) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("version-2.0", Reason.UNKNOWN_MAJOR), ("unknown-feature", Reason.UNKNOWN_FEATURE)],
+)
+def test_memories_from_the_future_are_refused_with_upgrade(name, reason):
+    for call in (MemoryReader.open, verify):
+        with pytest.raises(FormatError, match="upgrade phrasemem") as caught:
+            call(HERE / "future" / name)
+        assert caught.value.reason is reason
