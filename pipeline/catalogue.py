@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from phrasemem import backbone
 from phrasemem.pipeline import score
 from phrasemem.pipeline.boundaries import token_texts
-from phrasemem.pipeline.database import connect
+from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.stage import Report, appears
 
-_ROWS_A_GROUP = 1 << 16
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -99,19 +98,19 @@ def _write(
 ) -> int:
     tokens = ", ".join(f"t{place}" for place in range(n_max))
     counts = ", ".join(f"count_{corpus}" for corpus in range(len(corpora)))
-    reader = database.execute(
+    query = (
         f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
         "FROM chosen JOIN grams USING (id) JOIN scored USING (id, n, count, documents) ORDER BY id"
-    ).to_arrow_reader(_ROWS_A_GROUP)
+    )
     schema = catalogue_schema(corpora)
     written = 0
     with (
         appears(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
-        for batch in reader:
+        for batch in stream(database, query):
             table = _described(pa.Table.from_batches([batch]), corpora, n_max, tokenizer, written)
-            writer.write_table(table.cast(schema), row_group_size=_ROWS_A_GROUP)
+            writer.write_table(table.cast(schema), row_group_size=BATCH_ROWS)
             written += len(table)
     return written
 

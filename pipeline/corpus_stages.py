@@ -80,7 +80,7 @@ def read(
 
 
 def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
-    jobs = []
+    jobs: list[Job] = []
     for piece in pieces:
         corpus = config.corpora[piece.corpus]
         shards = _shards(config, piece)

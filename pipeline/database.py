@@ -6,10 +6,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from phrasemem.memfmt.errors import PhraseMemError
+
+# Rows of a batch that is read, and of a row group that is written.
+BATCH_ROWS = 1 << 16
 
 
 class DatabaseError(PhraseMemError):
@@ -47,3 +52,10 @@ def connect(
         raise DatabaseError(f"the database stopped: {first}", where=scratch.parent) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def stream(
+    database: duckdb.DuckDBPyConnection, query: str, arguments: list[Any] | None = None
+) -> pa.RecordBatchReader:
+    """Run a query whose result is read in batches; it must be ordered."""
+    return database.execute(query, arguments or []).to_arrow_reader(BATCH_ROWS)

@@ -9,10 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from phrasemem.pipeline.count import bucket_limits
-from phrasemem.pipeline.database import connect
+from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.stage import Report, appears
-
-_BATCH_ROWS = 1 << 17
 
 
 def survivors_part(
@@ -70,12 +68,12 @@ def candidates_part(
     arguments = [list(sources), first, last, min_count, min_documents]
     rows = 0
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
-        reader = database.execute(query, arguments).to_arrow_reader(_BATCH_ROWS)
+        reader = stream(database, query, arguments)
         with (
             appears(folder / f"{key}.parquet") as temporary,
             pq.ParquetWriter(temporary, reader.schema, compression="zstd") as writer,
         ):
             for batch in reader:
                 rows += batch.num_rows
-                writer.write_batch(batch, row_group_size=_BATCH_ROWS)
+                writer.write_batch(batch, row_group_size=BATCH_ROWS)
     return {"candidates": rows}

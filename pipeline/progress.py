@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import psutil
 
@@ -36,11 +36,7 @@ class StageTiming:
     skipped: bool
 
 
-class Ticker(Protocol):
-    """Takes note of finished parts."""
-
-    def __call__(self, done: int) -> None:
-        """Say how many parts are finished."""
+Ticker = Callable[[int], None]
 
 
 class Reporter:
@@ -61,7 +57,7 @@ class Reporter:
 
     @contextmanager
     def stage(self, name: str, total: int, done: int) -> Iterator[Ticker]:
-        """Show the progress of one stage over its parts."""
+        """Show the progress of one stage; the ticker takes the number of finished parts."""
         if self.stream.isatty():
             with self._bar(name, total, done) as ticker:
                 yield ticker

@@ -43,7 +43,8 @@ class CorpusReport:
     def from_json(cls, data: dict[str, Any]) -> CorpusReport:
         """Read :meth:`as_json` back."""
         counters = ("left_out", "dropped", "decisions")
-        return cls(**{k: Counter(v) if k in counters else v for k, v in data.items()})
+        values: dict[str, Any] = {k: Counter(v) if k in counters else v for k, v in data.items()}
+        return cls(**values)
 
 
 @dataclass

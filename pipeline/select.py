@@ -14,13 +14,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from phrasemem.pipeline.database import connect
+from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.stage import Report, appears
 
 KEEP, DUPLICATE_TEXT, DUPLICATE_TITLE, CALIBRATION, TEST = range(5)
 DECISIONS = ("kept", "duplicate-text", "duplicate-title", "held-out-calibration", "held-out-test")
 _SCHEMA = pa.schema([("chunk", pa.uint32()), ("row", pa.uint32()), ("decision", pa.uint8())])
-_ROWS_A_GROUP = 1 << 16
 
 
 def select_part(
@@ -51,14 +50,14 @@ def select_part(
     counts = [Counter[str]() for _ in kinds]
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         _load(database, chunks, held_out, kinds)
-        reader = database.execute(_DECIDE).to_arrow_reader(_ROWS_A_GROUP)
+        reader = stream(database, _DECIDE)
         with (
             appears(folder / "decisions.parquet") as temporary,
             pq.ParquetWriter(temporary, _SCHEMA) as writer,
         ):
             for batch in reader:
                 table = pa.Table.from_batches([batch])
-                writer.write_table(table.select(_SCHEMA.names).cast(_SCHEMA), _ROWS_A_GROUP)
+                writer.write_table(table.select(_SCHEMA.names).cast(_SCHEMA), BATCH_ROWS)
                 _tally(table, counts)
     return {"decisions": [dict(sorted(count.items())) for count in counts]}
 

@@ -78,7 +78,7 @@ def _title(article: etree._Element) -> str:
 
 
 def _flat(element: etree._Element) -> str:
-    return " ".join("".join(element.itertext()).split())
+    return " ".join("".join(map(str, element.itertext())).split())
 
 
 def _forget(element: etree._Element) -> None:
