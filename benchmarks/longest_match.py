@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _synthetic
-from benchmarks._harness import Result, median_seconds, report
+from benchmarks._harness import Result, report
+from benchmarks._paired import paired_seconds
 from phrasemem.memfmt.reader import MemoryReader
 
 _SEGMENT = 12
@@ -66,11 +67,10 @@ def _measure(
             if rows.tolist() != _by_lmdb(transaction, text, start):
                 raise AssertionError("the two sides found different rows")
         our_turn, their_turn = cycle(texts), cycle(texts)
-        ours = median_seconds(
-            lambda: reader.longest_match(next(our_turn), start), repeats=5 * len(texts)
-        )
-        theirs = median_seconds(
-            lambda: _by_lmdb(transaction, next(their_turn), start), repeats=len(texts)
+        ours, theirs = paired_seconds(
+            lambda: reader.longest_match(next(our_turn), start),
+            lambda: _by_lmdb(transaction, next(their_turn), start),
+            repeats=2 * len(texts),
         )
     return Result(
         name=f"longest match/{name}",

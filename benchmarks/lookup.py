@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _synthetic
-from benchmarks._harness import Result, median_seconds, report
+from benchmarks._harness import Result, report
+from benchmarks._paired import paired_seconds
 from phrasemem.memfmt.reader import MemoryReader
 
 _TARGETS = {5: 5.0, 32: 12.0, 320: 30.0, 40_000: 45.0}
@@ -49,9 +50,12 @@ def _measure(
             if reader.look_up(tokens, lengths).tolist() != theirs:
                 raise AssertionError("the two sides found different rows")
         our_turn, their_turn = cycle(queries), cycle(packed)
-        ours = median_seconds(lambda: reader.look_up(*next(our_turn)), repeats=count)
         get = transaction.get
-        theirs_s = median_seconds(lambda: [get(key) for key in next(their_turn)], repeats=count)
+        ours, theirs_s = paired_seconds(
+            lambda: reader.look_up(*next(our_turn)),
+            lambda: [get(key) for key in next(their_turn)],
+            repeats=count,
+        )
     return Result(
         name=f"lookup/{size}",
         value=1e6 * ours,

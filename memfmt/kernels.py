@@ -22,11 +22,11 @@ from numba.extending import intrinsic
     DIRECTORY,
     REMAINDERS,
     MASKS,
-    BODIES,
+    BASES,
     FIRST_ROWS,
     BUCKET_BITS,
     MASKS_SIZE,
-    SHARDS,
+    SHARDS_A_ROW,
     STRIDE,
     N_MAX,
     ENTRIES,
@@ -86,6 +86,34 @@ def _prefetch(typing_context, address, i):
     return types.void(types.int64, types.int64), generate
 
 
+@intrinsic
+def _equal_u32(typing_context, address, i, value):
+    """Compare elements ``i .. i + PROBE_WIDTH - 1`` of a u32 array; one bit for each."""
+
+    def generate(context, builder, signature, arguments):
+        base, index, wanted = arguments
+        lane, lanes = ir.IntType(32), ir.VectorType(ir.IntType(32), PROBE_WIDTH)
+        first = builder.gep(builder.inttoptr(base, lane.as_pointer()), [index])
+        stored = builder.load(builder.bitcast(first, lanes.as_pointer()), align=4)
+        single = builder.insert_element(ir.Constant(lanes, ir.Undefined), wanted, lane(0))
+        spread = builder.shuffle_vector(single, single, ir.Constant(lanes, [0] * PROBE_WIDTH))
+        equal = builder.icmp_unsigned("==", stored, spread)
+        bits = builder.bitcast(equal, ir.IntType(PROBE_WIDTH))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(types.int64, types.int64, types.uint32), generate
+
+
+@intrinsic
+def _lowest_bit(typing_context, bits):
+    """Place of the lowest bit that is set; one must be."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), generate
+
+
 _load_u8 = _loader(types.uint8, 8)
 _load_u16 = _loader(types.uint16, 16)
 _load_u32 = _loader(types.uint32, 32)
@@ -117,36 +145,33 @@ def _bucket(table, value):
 def _probe(table, value):
     """Row of the one key that can have this hash, or -1.
 
-    Compares a fixed number of remainders without branches, since nothing predicts how many
-    keys a bucket holds; the index ends in as many spare ones.
+    Compares a fixed number of remainders at once, since nothing predicts how many keys a
+    bucket holds; the index ends in as many spare ones.
     """
     bucket = _bucket(table, value)
     remainder = np.uint32((value << np.uint64(table[BUCKET_BITS])) >> np.uint64(32))
     row = np.int64(_load_u32(table[DIRECTORY], bucket))
     end = np.int64(_load_u32(table[DIRECTORY], bucket + 1))
-    found = np.int64(-1)
-    for i in range(PROBE_WIDTH):
-        same = _load_u32(table[REMAINDERS], row + i) == remainder
-        found = row + i if same and row + i < end else found
-    if end - row > PROBE_WIDTH and found < 0:
-        for later in range(row + PROBE_WIDTH, end):
-            if _load_u32(table[REMAINDERS], later) == remainder:
-                return later
-    return found
+    while row < end:
+        same = _equal_u32(table[REMAINDERS], row, remainder)
+        if same:
+            row += _lowest_bit(same)
+            # What lies beyond the bucket belongs to others.
+            return row if row < end else np.int64(-1)
+        row += PROBE_WIDTH
+    return np.int64(-1)
 
 
 @kernel
 def _row_address(table, row):
     """Address of a row in its shard's mapped file."""
-    low, high = np.int64(0), table[SHARDS]
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if _load_i64(table[FIRST_ROWS], middle) <= row:
-            low = middle
-        else:
-            high = middle
-    first = _load_i64(table[FIRST_ROWS], low)
-    return _load_i64(table[BODIES], low) + (row - first) * table[STRIDE]
+    # Hashes are uniform, so shards are of about one size and a guess is hardly ever off.
+    shard = (row * table[SHARDS_A_ROW]) >> 32
+    while _load_i64(table[FIRST_ROWS], shard) > row:
+        shard -= 1
+    while _load_i64(table[FIRST_ROWS], shard + 1) <= row:
+        shard += 1
+    return _load_i64(table[BASES], shard) + row * table[STRIDE]
 
 
 @kernel
@@ -188,6 +213,8 @@ def look_up(table, tokens, lengths, rows):
             _prefetch(table[REMAINDERS], 4 * np.int64(_load_u32(table[DIRECTORY], bucket)))
         for i in range(begin, end):
             rows[i] = _probe(table, np.uint64(rows[i]))
+            if rows[i] >= 0:
+                _prefetch(_row_address(table, rows[i]), 0)
         for i in range(begin, end):
             if rows[i] >= 0:
                 rows[i] = _verified(table, rows[i], tokens, i, np.int64(lengths[i]))
@@ -233,28 +260,37 @@ def find_candidates(table, tokens, start, shortest, longest, rows, lengths):
     total = tokens.shape[0] * width
     hashes = np.empty((BLOCK, _N_MAX_LIMIT + 1), dtype=np.uint64)
     masks = np.empty(BLOCK, dtype=np.int64)
+    line, column = 0, 0
     for begin in range(0, total, BLOCK):
         count = min(BLOCK, total - begin)
+        b, t = line, column
         for i in range(count):
-            b, t = (begin + i) // width, (begin + i) % width
             limit = np.int64(longest[b, t])
-            masks[i] = _suffixes(table, tokens, b, start + t + 1, shortest, limit, hashes[i])
+            masks[i] = _suffixes(table, tokens, b, start + t + 1, shortest, limit, hashes, i)
+            b, t = _next(b, t, width)
         for i in range(count):
-            _prefetch_remainders(table, masks[i], hashes[i])
+            _prefetch_remainders(table, masks[i], hashes, i)
         for i in range(count):
-            b, t = (begin + i) // width, (begin + i) % width
-            rows[b, t], lengths[b, t] = _first_hit(table, masks[i], hashes[i])
+            rows[line, column], lengths[line, column] = _first_hit(table, masks[i], hashes, i)
+            line, column = _next(line, column, width)
 
 
 @kernel
-def _suffixes(table, tokens, line, end, shortest, limit, hashes):
+def _next(line, column, width):
+    """Next place in reading order; a division would cost more than a probe."""
+    column += 1
+    return (line + 1, 0) if column == width else (line, column)
+
+
+@kernel
+def _suffixes(table, tokens, line, end, shortest, limit, hashes, i):
     """Hash the suffixes that can be keys; return the mask of their lengths."""
     limit = min(limit, end, table[N_MAX])
     mask = _lengths_that_end_with(table, tokens[line, end - 1])
     mask &= (np.int64(2) << limit) - 1
     mask &= -(np.int64(1) << max(shortest, 1))
     state = _initial(table)
-    hashes[0] = _finish(state, np.int64(0))
+    hashes[i, 0] = _finish(state, np.int64(0))
     length = np.int64(1)
     while mask >> length:
         token = tokens[line, end - length]
@@ -262,29 +298,29 @@ def _suffixes(table, tokens, line, end, shortest, limit, hashes):
             break
         state = _step(state, token)
         if (mask >> length) & 1:
-            hashes[length] = _finish(state, length)
-            _prefetch(table[DIRECTORY], 4 * _bucket(table, hashes[length]))
+            hashes[i, length] = _finish(state, length)
+            _prefetch(table[DIRECTORY], 4 * _bucket(table, hashes[i, length]))
         length += 1
     mask &= (np.int64(1) << length) - 1
     return mask | 1 if shortest == 0 else mask
 
 
 @kernel
-def _prefetch_remainders(table, mask, hashes):
+def _prefetch_remainders(table, mask, hashes, i):
     length = np.int64(0)
     while mask >> length:
         if (mask >> length) & 1:
-            bucket = _bucket(table, hashes[length])
+            bucket = _bucket(table, hashes[i, length])
             _prefetch(table[REMAINDERS], 4 * np.int64(_load_u32(table[DIRECTORY], bucket)))
         length += 1
 
 
 @kernel
-def _first_hit(table, mask, hashes):
+def _first_hit(table, mask, hashes, i):
     """Row and length of the longest suffix in the mask that the index holds; (-1, 0) for none."""
     for length in range(_N_MAX_LIMIT, -1, -1):
         if (mask >> length) & 1:
-            row = _probe(table, hashes[length])
+            row = _probe(table, hashes[i, length])
             if row >= 0:
                 return row, length
     return np.int64(-1), np.int64(0)
@@ -315,21 +351,36 @@ def settle_candidates(table, tokens, start, shortest, rows, lengths):
     int
         How many candidates were wrong.
     """
-    hashes = np.empty(_N_MAX_LIMIT + 1, dtype=np.uint64)
+    hashes = np.empty((1, _N_MAX_LIMIT + 1), dtype=np.uint64)
+    width = tokens.shape[1] - start
+    total = tokens.shape[0] * width
     wrong = 0
-    for b in range(tokens.shape[0]):
-        for t in range(start, tokens.shape[1]):
-            row, length = rows[b, t - start], np.int64(lengths[b, t - start])
-            while row >= 0 and not _row_holds(table, row, tokens, b, t + 1, length):
+    line, column = 0, 0
+    for begin in range(0, total, BLOCK):
+        count = min(BLOCK, total - begin)
+        b, t = line, column
+        for _ in range(count):
+            if rows[b, t] >= 0:
+                _prefetch(_row_address(table, rows[b, t]), 0)
+            b, t = _next(b, t, width)
+        for _ in range(count):
+            end = start + column + 1
+            row, length = rows[line, column], np.int64(lengths[line, column])
+            while row >= 0 and not _row_holds(table, row, tokens, line, end, length):
                 wrong += 1
-                if length <= shortest:
-                    row, length = np.int64(-1), np.int64(0)
-                else:
-                    mask = _suffixes(table, tokens, b, t + 1, shortest, length - 1, hashes)
-                    row, length = _first_hit(table, mask, hashes)
-                rows[b, t - start] = row
-                lengths[b, t - start] = length
+                row, length = _shorter(table, tokens, line, end, shortest, length, hashes)
+                rows[line, column], lengths[line, column] = row, length
+            line, column = _next(line, column, width)
     return wrong
+
+
+@kernel
+def _shorter(table, tokens, line, end, shortest, length, hashes):
+    """Row and length of the longest candidate that is shorter than `length`."""
+    if length <= shortest:
+        return np.int64(-1), np.int64(0)
+    mask = _suffixes(table, tokens, line, end, shortest, length - 1, hashes, 0)
+    return _first_hit(table, mask, hashes, 0)
 
 
 @kernel

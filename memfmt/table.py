@@ -24,16 +24,19 @@ class Table:
     """
 
     def __init__(self, manifest: Manifest, index: Index, rows: MappedRows) -> None:
-        self._held = (index, rows)
+        bases = rows.addresses - rows.first_rows * rows.stride
+        first_rows = np.append(rows.first_rows, manifest.entries)
+        self._held = (index, rows, bases, first_rows)
         self.values: NDArray[np.int64] = np.zeros(kernels.TABLE_SIZE, dtype=np.int64)
         self.values[kernels.DIRECTORY] = index.directory.ctypes.data
         self.values[kernels.REMAINDERS] = index.remainders.ctypes.data
         self.values[kernels.MASKS] = index.length_masks.ctypes.data
         self.values[kernels.MASKS_SIZE] = len(index.length_masks)
         self.values[kernels.BUCKET_BITS] = index.bucket_bits
-        self.values[kernels.BODIES] = rows.addresses.ctypes.data
-        self.values[kernels.FIRST_ROWS] = rows.first_rows.ctypes.data
-        self.values[kernels.SHARDS] = len(rows.first_rows)
+        self.values[kernels.BASES] = bases.ctypes.data
+        self.values[kernels.FIRST_ROWS] = first_rows.ctypes.data
+        # Fixed point, 32 bits: with it, row numbers below 2^32 do not overflow.
+        self.values[kernels.SHARDS_A_ROW] = (len(bases) << 32) // max(manifest.entries, 1)
         self.values[kernels.STRIDE] = rows.stride
         self.values[kernels.N_MAX] = manifest.n_max
         self.values[kernels.ENTRIES] = manifest.entries
