@@ -45,13 +45,13 @@ class Keys:
 
 
 def make_keys(entries: int, seed: int = 0) -> Keys:
-    """Draw distinct n-grams of 1 to 6 tokens from a Zipfian stream."""
+    """Draw distinct n-grams of 2 to 6 tokens from a Zipfian stream."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, VOCAB_SIZE + 1)
     ranks = np.searchsorted(np.cumsum(weights / weights.sum()), rng.random(2 * entries))
     stream = rng.permutation(VOCAB_SIZE).astype(np.uint32)[np.minimum(ranks, VOCAB_SIZE - 1)]
     starts = rng.integers(0, len(stream) - N_MAX, 3 * entries)
-    lengths = rng.choice([1, 2, 3, 4, 5, 6], len(starts), p=[0.05, 0.35, 0.3, 0.15, 0.1, 0.05])
+    lengths = rng.choice([2, 3, 4, 5, 6], len(starts), p=[0.35, 0.3, 0.2, 0.1, 0.05])
     tokens = np.lib.stride_tricks.sliding_window_view(stream, N_MAX)[starts]
     tokens = np.where(np.arange(N_MAX) < lengths[:, None], tokens, 0).astype(np.uint32)
     lengths = lengths.astype(np.uint8)

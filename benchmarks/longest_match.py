@@ -70,7 +70,7 @@ def _measure(
         ours, theirs = paired_seconds(
             lambda: reader.longest_match(next(our_turn), start),
             lambda: _by_lmdb(transaction, next(their_turn), start),
-            repeats=2 * len(texts),
+            repeats=5 * len(texts),
         )
     return Result(
         name=f"longest match/{name}",

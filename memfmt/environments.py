@@ -14,26 +14,29 @@ from pathlib import Path
 
 import lmdb
 
-from phrasemem.memfmt.errors import FormatError, Reason
+from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
+
+_Identity = tuple[int, int]
 
 _lock = threading.Lock()
-_open: dict[Path, Environment] = {}
+_open: dict[_Identity, Environment] = {}
 
 
 class Environment:
     """One LMDB file, opened when it is first read. Threads may share it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, identity: _Identity) -> None:
+        self.identity = identity
+        self.users = 0
         self._path = path
         self._lmdb: lmdb.Environment | None = None
-        self.users = 0
 
     @contextmanager
     def cursor(self) -> Iterator[lmdb.Cursor]:
         """Read in a transaction of its own; bytes that come out are copies."""
         with _lock:
             if self._lmdb is None:
-                self._lmdb = _open_lmdb(self._path)
+                self._lmdb = self._opened()
             environment = self._lmdb
         with environment.begin() as transaction, transaction.cursor() as cursor:
             yield cursor
@@ -44,23 +47,38 @@ class Environment:
             self._lmdb.close()
             self._lmdb = None
 
+    def _opened(self) -> lmdb.Environment:
+        if not self._path.exists() or _identity(self._path) != self.identity:
+            raise PhraseMemError(
+                "the memory was replaced since it was opened",
+                where=self._path,
+                hint="open it again",
+            )
+        return _open_lmdb(self._path)
+
 
 def acquire(path: Path) -> Environment:
     """Share the environment of a file; give it back with :func:`release`."""
+    # By identity and not by path: another memory may have taken the name in between.
+    identity = _identity(path)
     with _lock:
-        environment = _open.setdefault(path, Environment(path))
+        environment = _open.setdefault(identity, Environment(path, identity))
         environment.users += 1
         return environment
 
 
-def release(path: Path) -> None:
+def release(environment: Environment) -> None:
     """Close the environment of a file when its last user is gone."""
     with _lock:
-        environment = _open[path]
         environment.users -= 1
         if not environment.users:
             environment.close()
-            del _open[path]
+            del _open[environment.identity]
+
+
+def _identity(path: Path) -> _Identity:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _open_lmdb(path: Path) -> lmdb.Environment:

@@ -5,7 +5,7 @@ unpacking ten arrays costs more than a small batch. Whoever calls a kernel keeps
 to the :class:`~phrasemem.memfmt.table.Table`, which keeps the memory behind it alive.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-any-return,call-arg,unreachable"
+# mypy: disable-error-code="no-untyped-def,no-any-return,call-arg,unreachable,var-annotated"
 from __future__ import annotations
 
 from collections.abc import Callable

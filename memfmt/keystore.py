@@ -64,9 +64,9 @@ class KeyStore:
 
     def close(self) -> None:
         """Give the files back."""
-        for path in self._paths:
-            environments.release(path)
-        self._paths, self._environments = [], []
+        for environment in self._environments:
+            environments.release(environment)
+        self._environments = []
 
     def _range(self, shard: int, begin: bytes) -> Iterator[tuple[bytes, int, bytes]]:
         with self._environments[shard].cursor() as cursor:

@@ -137,7 +137,9 @@ def _quantise(
                 "a vector is too large for float16", found=largest.max(), hint="store it as int8"
             )
         return np.ones(len(vectors), dtype=np.float32), vectors.astype("<f2")
-    scales = np.where(largest > 0, largest / np.float32(127), np.float32(1))
+    scales = largest / np.float32(127)
+    # A scale that is not a normal number has lost its digits; such a vector is zero.
+    scales = np.where(scales >= np.finfo(np.float32).tiny, scales, np.float32(1))
     return scales, np.rint(vectors / scales[:, None]).astype(np.int8)
 
 

@@ -70,6 +70,8 @@ class MappedRows:
         that were announced seconds ago are passed over, since a system call for each row is
         dear where all are in the page cache. Negative rows are none.
         """
+        if not hasattr(os, "posix_fadvise"):
+            return
         now = time.monotonic()
         if now - self._announced_since > _FORGET_SECONDS:
             self._announced[:] = 0

@@ -130,7 +130,7 @@ def test_tokens_of_the_wrong_shape_are_refused(reader, shape):
 def test_longest_match_over_a_long_text_equals_the_plain_search(reader, many_keys):
     rows = dict(zip(many_keys, reader.get_many(many_keys).tolist(), strict=True))
     rng = np.random.default_rng(1)
-    pieces = [many_keys[i] for i in rng.integers(0, len(many_keys), 400)]
+    pieces = [many_keys[i] for i in rng.integers(0, len(many_keys), 150)]
     text = [token for piece in pieces for token in (*piece, *rng.integers(-1, 50, 1).tolist())]
     for start in (0, 17, len(text)):
         found = reader.longest_match(np.array([text, text[::-1]]), start)

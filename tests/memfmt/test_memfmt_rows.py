@@ -32,6 +32,15 @@ def test_vectors_come_back_within_the_rounding_of_their_type(dtype, error, vecto
     assert layout.well_formed(raw)
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-45, -1e-38])
+def test_vectors_too_small_for_a_scale_are_zero(value):
+    tokens, lengths = pack_keys([(1,)], 1)
+    layout = RowLayout(1, 2, "int8")
+    with np.errstate(all="raise"):
+        raw = layout.encode(lengths, tokens, np.full((1, 2), value, dtype=np.float32))
+    assert layout.decode(raw).tolist() == [[0.0, 0.0]]
+
+
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "not finite"), (np.inf, "not finite")])
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_vectors_that_are_not_finite_are_refused(dtype, value, message):

@@ -168,14 +168,25 @@ def test_replacing_a_memory_leaves_the_new_one_alone(tmp_path, header, entries_o
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_memory_that_is_replaced_while_open_is_still_read(tmp_path, header, entries_of, vectors):
+@pytest.mark.parametrize("keys_were_read", [True, False])
+def test_a_memory_that_is_replaced_while_open_never_gives_the_new_one(
+    tmp_path, header, entries_of, vectors, records, keys_were_read
+):
     write_memory(tmp_path / "m", entries_of([(1,), (2,)]), header)
-    with MemoryReader.open(tmp_path / "m") as reader:
+    with MemoryReader.open(tmp_path / "m") as old:
+        if keys_were_read:
+            assert old.record((2,)) == records((2,))
         write_memory(tmp_path / "m", entries_of([(5,)]), header)
-        row = reader.get_many([(2,)])
-        np.testing.assert_allclose(
-            reader.payload("semantic").gather(row)[0], vectors((2,)), rtol=2**-11
-        )
+        row = old.get_many([(2,)])
+        expected = vectors((2,))
+        np.testing.assert_allclose(old.payload("semantic").gather(row)[0], expected, rtol=2**-11)
+        with MemoryReader.open(tmp_path / "m") as new:
+            assert [key for key, _, _ in new.prefix(())] == [(5,)]
+            if keys_were_read:
+                assert [key for key, _, _ in old.prefix(())] == [(1,), (2,)]
+            else:
+                with pytest.raises(PhraseMemError, match=r"was replaced .*\(open it again\)"):
+                    old.record((2,))
 
 
 REFUSALS = {
