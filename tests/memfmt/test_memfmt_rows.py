@@ -36,7 +36,7 @@ def test_vectors_come_back_within_the_rounding_of_their_type(dtype, error, vecto
 def test_vectors_too_small_for_a_scale_are_zero(value):
     tokens, lengths = pack_keys([(1,)], 1)
     layout = RowLayout(1, 2, "int8")
-    with np.errstate(all="raise"):
+    with np.errstate(divide="raise", invalid="raise"):
         raw = layout.encode(lengths, tokens, np.full((1, 2), value, dtype=np.float32))
     assert layout.decode(raw).tolist() == [[0.0, 0.0]]
 
