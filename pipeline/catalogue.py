@@ -1,4 +1,4 @@
-"""The catalogue: the chosen phrases with text, counts and scores, as Parquet."""
+"""Writes the catalogue: the chosen phrases with text, counts and scores, as Parquet."""
 
 from __future__ import annotations
 
@@ -10,34 +10,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from phrasemem import backbone
 from phrasemem.pipeline import score
 from phrasemem.pipeline.boundaries import token_texts
+from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.stage import Report, appears
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-
-def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
-    """Return the columns of a catalogue; one count a corpus."""
-    return pa.schema(
-        [
-            ("row", pa.uint32()),
-            ("text", pa.string()),
-            ("tokens", pa.list_(pa.uint32())),
-            ("n", pa.uint8()),
-            ("count", pa.uint32()),
-            ("documents", pa.uint32()),
-            *((f"count_{name}", pa.uint32()) for name in corpora),
-            ("npmi", pa.float32()),
-            ("llr", pa.float32()),
-            ("cvalue", pa.float32()),
-            ("score", pa.float32()),
-        ]
-    )
 
 
 def score_part(
@@ -80,10 +61,10 @@ def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Repor
     rows = database.execute(
         "SELECT home, count(*) FROM chosen GROUP BY home ORDER BY home"
     ).fetchall()
-    total = database.execute("SELECT count(*) FROM grams").fetchone()
+    total = database.execute("SELECT count(*) FROM grams").fetchall()
     homes = {corpora[home]: number for home, number in rows}
     return {
-        "candidates": total[0] if total else 0,
+        "candidates": total[0][0],
         "chosen": sum(homes.values()),
         "phrases_of": homes,
     }
@@ -136,12 +117,3 @@ def _described(
     for name in ("npmi", "llr", "cvalue", "score"):
         columns[name] = kept[name]
     return pa.table(columns)
-
-
-def key_matrix(table: pa.Table, n_max: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """Return (lengths (k,) uint8, tokens (k, n_max) uint32, 0 beyond the length) of a catalogue."""
-    lengths = table["n"].to_numpy().astype(np.uint8)
-    tokens = np.zeros((len(lengths), n_max), np.uint32)
-    flat = table["tokens"].combine_chunks().flatten().to_numpy()
-    tokens[np.arange(n_max) < lengths[:, None]] = flat
-    return lengths, tokens

@@ -23,7 +23,8 @@ from phrasemem.pipeline.tokens import TokenRun, read_run
 
 Hashes = NDArray[np.uint64]
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = 0x9E3779B97F4A7C15
+_STEP = np.uint64(_GOLDEN)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
@@ -67,7 +68,7 @@ def windows(run: TokenRun, n_max: int) -> Iterator[Windows]:
 
 
 def _finish(rolling: Hashes, length: int) -> Hashes:
-    mixed = rolling + _STEP * np.uint64(length)
+    mixed = rolling + np.uint64(_GOLDEN * length % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
     return mixed ^ (mixed >> np.uint64(31))

@@ -58,4 +58,4 @@ def stream(
     database: duckdb.DuckDBPyConnection, query: str, arguments: list[Any] | None = None
 ) -> pa.RecordBatchReader:
     """Run a query whose result is read in batches; it must be ordered."""
-    return database.execute(query, arguments or []).to_arrow_reader(BATCH_ROWS)
+    return database.sql(query, params=arguments).to_arrow_reader(BATCH_ROWS)

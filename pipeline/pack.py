@@ -18,7 +18,7 @@ from phrasemem.memfmt import writer
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.keys import tokens_hash
 from phrasemem.memfmt.records import Record
-from phrasemem.pipeline.catalogue import catalogue_schema, key_matrix
+from phrasemem.pipeline.catalogue_table import catalogue_schema, key_matrix
 from phrasemem.pipeline.stage import Report, appears
 
 PAYLOAD = "semantic"

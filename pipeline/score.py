@@ -69,8 +69,8 @@ def load(
             f"CREATE TABLE parts_{length} AS SELECT {columns}, count::BIGINT AS count, id "
             f"FROM grams WHERE n = {length}"
         )
-    row = database.execute("SELECT coalesce(sum(count), 0)::BIGINT FROM unigrams").fetchone()
-    return int(row[0]) if row else 0
+    rows = database.execute("SELECT coalesce(sum(count), 0)::BIGINT FROM unigrams").fetchall()
+    return int(rows[0][0])
 
 
 def measure(database: duckdb.DuckDBPyConnection, tokens: int, n_max: int) -> None:

@@ -1,0 +1,37 @@
+"""The columns of a catalogue, and the keys out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
+    """Return the columns of a catalogue; one count a corpus."""
+    return pa.schema(
+        [
+            ("row", pa.uint32()),
+            ("text", pa.string()),
+            ("tokens", pa.list_(pa.uint32())),
+            ("n", pa.uint8()),
+            ("count", pa.uint32()),
+            ("documents", pa.uint32()),
+            *((f"count_{name}", pa.uint32()) for name in corpora),
+            ("npmi", pa.float32()),
+            ("llr", pa.float32()),
+            ("cvalue", pa.float32()),
+            ("score", pa.float32()),
+        ]
+    )
+
+
+def key_matrix(table: pa.Table, n_max: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Return (lengths (k,) uint8, tokens (k, n_max) uint32, 0 beyond the length) of a catalogue."""
+    lengths = table["n"].to_numpy().astype(np.uint8)
+    tokens = np.zeros((len(lengths), n_max), np.uint32)
+    flat = table["tokens"].combine_chunks().flatten().to_numpy()
+    tokens[np.arange(n_max) < lengths[:, None]] = flat
+    return lengths, tokens

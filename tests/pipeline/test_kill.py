@@ -1,0 +1,143 @@
+"""A build that is killed inside any stage and started again gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STAGES = (
+    *("read", "clean", "select", "tokenize", "hashes", "survivors", "counts", "candidates"),
+    *("score", "embed", "layout", "pack"),
+)
+# Many small parts, so that every stage writes for a while.
+SMALL_PARTS = {"partition_chars": 700, "held_out": 0.1, "shard_bits": 5}
+
+
+def small_parts(world: Any) -> dict[str, Any]:
+    encoder = {**world.config()["encoder"], "batch_size": 2, "phrases_per_part": 4}
+    return {**SMALL_PARTS, "encoder": encoder}
+
+
+@pytest.fixture(scope="module")
+def whole(world: Any, tmp_path_factory: pytest.TempPathFactory, cli: Any, contents: Any) -> Any:
+    """Return the bytes of a build that nobody stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    config = world.write("kill", **small_parts(world))
+    done = cli(
+        *("build", "--config", config, "--out", folder / "memory", "--work", folder / "work"),
+        *("--workers", 0, "--no-calibrate"),
+    )
+    assert done.returncode == 0, done.stderr
+    return contents(folder / "memory")
+
+
+def writes(folder: Path) -> list[str]:
+    """Names of what a stage has begun to write: parts, temporary files, finished parts."""
+    try:
+        return [name for name in os.listdir(folder) if name not in ("begun.json", "stage.json")]
+    except FileNotFoundError:
+        return []
+
+
+def kill_inside(
+    stage: str, folder: Path, process: subprocess.Popen[bytes], dice: random.Random
+) -> None:
+    """Kill the process group a little after the stage's first write."""
+    before = set(writes(folder))
+    deadline = time.monotonic() + 120
+    while not set(writes(folder)) - before:
+        assert process.poll() is None, f"the build ended before {stage} wrote anything"
+        assert time.monotonic() < deadline, f"{stage} never began"
+        time.sleep(0.0005)
+    time.sleep(dice.uniform(0, 0.02))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def killed_and_resumed(
+    world: Any,
+    tmp_path: Path,
+    started: Any,
+    cli: Any,
+    seed: int,
+    workers: int,
+) -> Path:
+    """Kill one build once in every stage, going on each time, and let it finish."""
+    dice = random.Random(seed)
+    out, work = tmp_path / "memory", tmp_path / "work"
+    options = ("--config", world.write("kill", **small_parts(world)), "--out", out, "--work", work)
+    arguments = ("build", *options, "--workers", workers, "--no-calibrate")
+    for stage in STAGES:
+        folder = tmp_path / ".memory.writing" if stage == "pack" else work / stage
+        kill_inside(stage, folder, started(*arguments), dice)
+        assert (folder / "begun.json").exists(), f"{stage} had not begun"
+        assert not (folder / "stage.json").exists(), f"{stage} was finished"
+        assert not out.exists()
+    done = cli(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "pack: resumed" in done.stderr or "pack:" in done.stderr
+    return out
+
+
+def test_killed_once_in_every_stage(
+    world: Any, tmp_path: Path, whole: dict[str, bytes], started: Any, cli: Any, contents: Any
+) -> None:
+    out = killed_and_resumed(world, tmp_path, started, cli, seed=1, workers=0)
+    found = contents(out)
+    assert found.keys() == whole.keys()
+    assert [name for name in whole if found[name] != whole[name]] == []
+    assert [path.name for path in (tmp_path / "work").rglob(".tmp-*")] == []
+
+
+def test_killed_with_its_workers(
+    world: Any, tmp_path: Path, whole: dict[str, bytes], started: Any, cli: Any, contents: Any
+) -> None:
+    """Kill the whole group of a build on a Dask cluster inside two stages."""
+    out, work = tmp_path / "memory", tmp_path / "work"
+    options = ("--config", world.write("kill", **small_parts(world)), "--out", out, "--work", work)
+    arguments = ("build", *options, "--workers", 1, "--no-calibrate")
+    dice = random.Random(2)
+    for stage in ("clean", "embed"):
+        kill_inside(stage, work / stage, started(*arguments), dice)
+        assert (work / stage / "begun.json").exists()
+        assert not (work / stage / "stage.json").exists()
+    done = cli(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "embed: resumed" in done.stderr
+    assert contents(out) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 6))
+def test_killed_in_every_stage_again(
+    world: Any,
+    tmp_path: Path,
+    whole: dict[str, bytes],
+    started: Any,
+    cli: Any,
+    contents: Any,
+    seed: int,
+) -> None:
+    out = killed_and_resumed(world, tmp_path, started, cli, seed=seed, workers=1 + seed % 2)
+    assert contents(out) == whole
+
+
+def test_killed_while_the_memory_is_named(
+    world: Any, tmp_path: Path, whole: dict[str, bytes], cli: Any, contents: Any
+) -> None:
+    """A complete but unnamed memory, as a kill just before the rename leaves it, is rewritten."""
+    out, work = tmp_path / "memory", tmp_path / "work"
+    options = ("--config", world.write("kill", **small_parts(world)), "--out", out, "--work", work)
+    assert cli("build", *options, "--workers", 0, "--no-calibrate").returncode == 0
+    out.rename(tmp_path / ".memory.writing")
+    done = cli("build", *options, "--workers", 0, "--no-calibrate")
+    assert done.returncode == 0, done.stderr
+    assert contents(out) == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["memory", "work"]
