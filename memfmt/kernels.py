@@ -8,14 +8,23 @@ to the :class:`~phrasemem.memfmt.table.Table`, which keeps the memory behind it 
 # mypy: disable-error-code="no-untyped-def,no-any-return,call-arg,unreachable,var-annotated"
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba as nb
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+
+from phrasemem.memfmt.intrinsics import (
+    LANES,
+    equal_u32,
+    kernel,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    lowest_bit,
+    prefetch,
+)
+
+INTRINSICS = "496cef94"
+"""Begins the SHA-256 of intrinsics.py; a test holds it. numba compiles this file anew when it
+changes itself, but not when what it imports does."""
 
 # Places in the table. All are int64; addresses and the hash state are reinterpreted.
 (
@@ -35,7 +44,7 @@ from numba.extending import intrinsic
     TABLE_SIZE,
 ) = range(14)
 
-PROBE_WIDTH = 8
+PROBE_WIDTH = LANES
 """Remainders that a probe always reads; the index is padded by as many."""
 
 BLOCK = 64
@@ -46,78 +55,6 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _TOKENS_OFFSET = 4
 _N_MAX_LIMIT = 15
-
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function without the GIL, and keep the machine code where that is possible."""
-    try:
-        return nb.njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        # numba found no folder it may write to: a read-only home beside a read-only install.
-        return nb.njit(nogil=True)(function)
-
-
-def _loader(kind: Any, bits: int) -> Any:
-    """Make a function that reads element `i` of an array from the array's address."""
-
-    @intrinsic
-    def load(typing_context, address, i):
-        def generate(context, builder, signature, arguments):
-            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            return builder.load(builder.gep(pointer, [arguments[1]]))
-
-        return kind(types.int64, types.int64), generate
-
-    return load
-
-
-@intrinsic
-def _prefetch(typing_context, address, i):
-    """Ask for the cache line of byte `i` of an array, without waiting for it."""
-
-    def generate(context, builder, signature, arguments):
-        flag, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        pointer = builder.inttoptr(builder.add(*arguments), byte)
-        builder.call(function, [pointer, flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def _equal_u32(typing_context, address, i, value):
-    """Compare elements ``i .. i + PROBE_WIDTH - 1`` of a u32 array; one bit for each."""
-
-    def generate(context, builder, signature, arguments):
-        base, index, wanted = arguments
-        lane, lanes = ir.IntType(32), ir.VectorType(ir.IntType(32), PROBE_WIDTH)
-        first = builder.gep(builder.inttoptr(base, lane.as_pointer()), [index])
-        stored = builder.load(builder.bitcast(first, lanes.as_pointer()), align=4)
-        single = builder.insert_element(ir.Constant(lanes, ir.Undefined), wanted, lane(0))
-        spread = builder.shuffle_vector(single, single, ir.Constant(lanes, [0] * PROBE_WIDTH))
-        equal = builder.icmp_unsigned("==", stored, spread)
-        bits = builder.bitcast(equal, ir.IntType(PROBE_WIDTH))
-        return builder.zext(bits, ir.IntType(64))
-
-    return types.int64(types.int64, types.int64, types.uint32), generate
-
-
-@intrinsic
-def _lowest_bit(typing_context, bits):
-    """Place of the lowest bit that is set; one must be."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), generate
-
-
-_load_u8 = _loader(types.uint8, 8)
-_load_u16 = _loader(types.uint16, 16)
-_load_u32 = _loader(types.uint32, 32)
-_load_i64 = _loader(types.int64, 64)
 
 
 @kernel
@@ -150,12 +87,12 @@ def _probe(table, value):
     """
     bucket = _bucket(table, value)
     remainder = np.uint32((value << np.uint64(table[BUCKET_BITS])) >> np.uint64(32))
-    row = np.int64(_load_u32(table[DIRECTORY], bucket))
-    end = np.int64(_load_u32(table[DIRECTORY], bucket + 1))
+    row = np.int64(load_u32(table[DIRECTORY], bucket))
+    end = np.int64(load_u32(table[DIRECTORY], bucket + 1))
     while row < end:
-        same = _equal_u32(table[REMAINDERS], row, remainder)
+        same = equal_u32(table[REMAINDERS], row, remainder)
         if same:
-            row += _lowest_bit(same)
+            row += lowest_bit(same)
             # What lies beyond the bucket belongs to others.
             return row if row < end else np.int64(-1)
         row += PROBE_WIDTH
@@ -167,20 +104,20 @@ def _row_address(table, row):
     """Address of a row in its shard's mapped file."""
     # Hashes are uniform, so shards are of about one size and a guess is hardly ever off.
     shard = (row * table[SHARDS_A_ROW]) >> 32
-    while _load_i64(table[FIRST_ROWS], shard) > row:
+    while load_i64(table[FIRST_ROWS], shard) > row:
         shard -= 1
-    while _load_i64(table[FIRST_ROWS], shard + 1) <= row:
+    while load_i64(table[FIRST_ROWS], shard + 1) <= row:
         shard += 1
-    return _load_i64(table[BASES], shard) + row * table[STRIDE]
+    return load_i64(table[BASES], shard) + row * table[STRIDE]
 
 
 @kernel
 def _row_holds(table, row, tokens, line, end, length):
     """Whether the row's key is ``tokens[line, end - length:end]``."""
     address = _row_address(table, row)
-    same = _load_u8(address, 0) == length
+    same = load_u8(address, 0) == length
     for i in range(length):
-        stored = np.int64(_load_u32(address + _TOKENS_OFFSET, i))
+        stored = np.int64(load_u32(address + _TOKENS_OFFSET, i))
         same &= stored == np.int64(tokens[line, end - length + i])
     return same
 
@@ -206,15 +143,15 @@ def look_up(table, tokens, lengths, rows):
         end = min(begin + BLOCK, len(lengths))
         for i in range(begin, end):
             value = _hash(table, tokens, i, np.int64(lengths[i]))
-            _prefetch(table[DIRECTORY], 4 * _bucket(table, value))
+            prefetch(table[DIRECTORY], 4 * _bucket(table, value))
             rows[i] = np.int64(value)
         for i in range(begin, end):
             bucket = _bucket(table, np.uint64(rows[i]))
-            _prefetch(table[REMAINDERS], 4 * np.int64(_load_u32(table[DIRECTORY], bucket)))
+            prefetch(table[REMAINDERS], 4 * np.int64(load_u32(table[DIRECTORY], bucket)))
         for i in range(begin, end):
             rows[i] = _probe(table, np.uint64(rows[i]))
             if rows[i] >= 0:
-                _prefetch(_row_address(table, rows[i]), 0)
+                prefetch(_row_address(table, rows[i]), 0)
         for i in range(begin, end):
             if rows[i] >= 0:
                 rows[i] = _verified(table, rows[i], tokens, i, np.int64(lengths[i]))
@@ -299,7 +236,7 @@ def _suffixes(table, tokens, line, end, shortest, limit, hashes, i):
         state = _step(state, token)
         if (mask >> length) & 1:
             hashes[i, length] = _finish(state, length)
-            _prefetch(table[DIRECTORY], 4 * _bucket(table, hashes[i, length]))
+            prefetch(table[DIRECTORY], 4 * _bucket(table, hashes[i, length]))
         length += 1
     mask &= (np.int64(1) << length) - 1
     return mask | 1 if shortest == 0 else mask
@@ -311,7 +248,7 @@ def _prefetch_remainders(table, mask, hashes, i):
     while mask >> length:
         if (mask >> length) & 1:
             bucket = _bucket(table, hashes[i, length])
-            _prefetch(table[REMAINDERS], 4 * np.int64(_load_u32(table[DIRECTORY], bucket)))
+            prefetch(table[REMAINDERS], 4 * np.int64(load_u32(table[DIRECTORY], bucket)))
         length += 1
 
 
@@ -330,7 +267,7 @@ def _first_hit(table, mask, hashes, i):
 def _lengths_that_end_with(table, token):
     if token < 0 or token >= table[MASKS_SIZE]:
         return np.int64(0)
-    return np.int64(_load_u16(table[MASKS], token))
+    return np.int64(load_u16(table[MASKS], token))
 
 
 @kernel
@@ -361,7 +298,7 @@ def settle_candidates(table, tokens, start, shortest, rows, lengths):
         b, t = line, column
         for _ in range(count):
             if rows[b, t] >= 0:
-                _prefetch(_row_address(table, rows[b, t]), 0)
+                prefetch(_row_address(table, rows[b, t]), 0)
             b, t = _next(b, t, width)
         for _ in range(count):
             end = start + column + 1
@@ -426,4 +363,4 @@ def gather_rows(table, rows, out):
     for i in range(len(rows)):
         address = _row_address(table, rows[i])
         for j in range(out.shape[1]):
-            out[i, j] = _load_i64(address, j)
+            out[i, j] = load_i64(address, j)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
@@ -13,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
 from phrasemem.memfmt.layout import BODY_OFFSET, Layout, PayloadSpec, RowLayout
+from phrasemem.memfmt.names import required_files, rows_name
 
 MANIFEST_NAME = "manifest.json"
-DICTIONARY_NAME = "records.zdict"
 ADAPTERS_NAME = "adapters"
 MAGIC = "phrasemem.memfmt"
 FORMAT_VERSION = "1.0"
@@ -170,35 +169,6 @@ class Manifest(_Strict):
                 name = rows_name(number, payload.name)
                 if self.files[name].bytes < BODY_OFFSET + shard.entries * payload.stride:
                     raise ValueError(f"{name} is too short for {shard.entries} rows")
-
-
-def shard_name(shard: int) -> str:
-    """Folder of a shard."""
-    return f"shard-{shard:05d}"
-
-
-def keys_name(shard: int) -> str:
-    """Relative path of a shard's LMDB file."""
-    return f"{shard_name(shard)}/keys.mdb"
-
-
-def index_name(shard: int) -> str:
-    """Relative path of a shard's index."""
-    return f"{shard_name(shard)}/index.arrow"
-
-
-def rows_name(shard: int, payload: str) -> str:
-    """Relative path of a shard's rows of a payload."""
-    return f"{shard_name(shard)}/rows-{payload}.arrow"
-
-
-def required_files(shards: int, payloads: Sequence[str]) -> list[str]:
-    """Relative paths of every file that the shards and the records need."""
-    names = [DICTIONARY_NAME]
-    for number in range(shards):
-        names += [keys_name(number), index_name(number)]
-        names += [rows_name(number, payload) for payload in payloads]
-    return names
 
 
 def canonical(value: dict[str, Any]) -> bytes:

@@ -16,16 +16,10 @@ from phrasemem.memfmt.files import check_lengths, read_manifest
 from phrasemem.memfmt.index import Index, IndexBuilder, read_index
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
-from phrasemem.memfmt.manifest import (
-    DICTIONARY_NAME,
-    Manifest,
-    PayloadInfo,
-    index_name,
-    keys_name,
-    rows_name,
-)
+from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
+from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
 from phrasemem.memfmt.payload import SMALL_BATCH, PayloadReader
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table

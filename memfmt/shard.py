@@ -22,7 +22,7 @@ from phrasemem.memfmt.keys import (
     tokens_hash,
 )
 from phrasemem.memfmt.layout import Layout
-from phrasemem.memfmt.manifest import index_name, keys_name, rows_name, shard_name
+from phrasemem.memfmt.names import index_name, keys_name, rows_name, shard_name
 from phrasemem.memfmt.records import Record, RecordCodec
 from phrasemem.memfmt.rows import write_rows
 

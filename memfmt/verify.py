@@ -16,15 +16,9 @@ from phrasemem.memfmt.files import check_lengths, check_nothing_else, read_manif
 from phrasemem.memfmt.index import build_index, read_index
 from phrasemem.memfmt.keys import check_keys, key_order, shard_of, token_key, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
-from phrasemem.memfmt.manifest import (
-    DICTIONARY_NAME,
-    Manifest,
-    PayloadInfo,
-    index_name,
-    keys_name,
-    rows_name,
-)
+from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
+from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
 from phrasemem.memfmt.records import RecordCodec
 from phrasemem.memfmt.rows import check_rows
 

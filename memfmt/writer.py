@@ -9,25 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phrasemem._version import __version__
 from phrasemem.memfmt import durable
 from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.memfmt.index import MAX_BUCKET
-from phrasemem.memfmt.keys import (
-    UInt64s,
-    bucket_and_remainder,
-    bucket_bits_for,
-    check_keys,
-    shard_of,
-    tokens_hash,
-)
+from phrasemem.memfmt.keys import check_keys, shard_of, tokens_hash
 from phrasemem.memfmt.layout import Layout, PayloadSpec
 from phrasemem.memfmt.manifest import (
     BLOCK_BYTES,
-    DICTIONARY_NAME,
     FORMAT_VERSION,
     MAGIC,
     MANIFEST_NAME,
@@ -39,10 +29,11 @@ from phrasemem.memfmt.manifest import (
     ShardInfo,
     TokenizerInfo,
     parse_manifest,
-    required_files,
     serialise,
 )
+from phrasemem.memfmt.names import DICTIONARY_NAME, required_files
 from phrasemem.memfmt.records import train_dictionary
+from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
 
 __all__ = [
@@ -62,8 +53,6 @@ __all__ = [
     "write_memory",
     "write_shard",
 ]
-
-_MAX_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -101,76 +90,6 @@ class Header:
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
         )
-
-
-def choose_seed(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32], first_seed: int = 0) -> int:
-    """Find the first seed for which the index tells all keys apart.
-
-    Parameters
-    ----------
-    lengths : (n,) uint8
-    tokens : (n, n_max) uint32
-    first_seed : int
-        Seeds are tried from here upwards, so the result is a function of the keys.
-
-    Returns
-    -------
-    int
-        With it no two keys share bucket and remainder, for any number of shards.
-
-    Raises
-    ------
-    PhraseMemError
-        If a key stands there twice.
-    """
-    for seed in range(first_seed, first_seed + _MAX_SEEDS):
-        hashes = tokens_hash(tokens, lengths, seed)
-        if _told_apart(hashes):
-            return seed
-        if seed == first_seed:
-            _refuse_duplicates(hashes, lengths, tokens)
-    raise PhraseMemError("no seed tells all keys apart", found=f"{_MAX_SEEDS} seeds tried")
-
-
-def _told_apart(hashes: UInt64s) -> bool:
-    bucket_bits = bucket_bits_for(len(hashes), 0)
-    # The bits below bucket and remainder play no part in a probe.
-    probed = np.sort(hashes >> np.uint64(32 - bucket_bits))
-    buckets, _ = bucket_and_remainder(hashes, bucket_bits)
-    full = int(np.bincount(buckets, minlength=1).max())
-    return full <= MAX_BUCKET and not np.any(probed[1:] == probed[:-1])
-
-
-def _refuse_duplicates(
-    hashes: UInt64s, lengths: NDArray[np.uint8], tokens: NDArray[np.uint32]
-) -> None:
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-    for first, second in zip(order[same], order[same + 1], strict=True):
-        if lengths[first] == lengths[second] and np.array_equal(tokens[first], tokens[second]):
-            key = tokens[first, : lengths[first]].tolist()
-            raise PhraseMemError("a key stands there twice", found=key)
-
-
-def row_ids(
-    lengths: NDArray[np.uint8], tokens: NDArray[np.uint32], hash_seed: int
-) -> NDArray[np.int64]:
-    """Row id that each key of a memory gets: its rank in hash order.
-
-    Parameters
-    ----------
-    lengths : (n,) uint8
-    tokens : (n, n_max) uint32
-        All keys of the memory.
-    hash_seed : int
-
-    Returns
-    -------
-    (n,) int64
-    """
-    rows = np.empty(len(lengths), dtype=np.int64)
-    rows[np.argsort(tokens_hash(tokens, lengths, hash_seed))] = np.arange(len(lengths))
-    return rows
 
 
 def finish_memory(

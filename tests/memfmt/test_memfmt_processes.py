@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import numba
 import numpy as np
 import pytest
 
-from phrasemem.memfmt.kernels import kernel
+from phrasemem.memfmt import kernels
+from phrasemem.memfmt.intrinsics import kernel
 from phrasemem.memfmt.reader import MemoryReader
 
 
@@ -129,6 +131,11 @@ def test_without_a_folder_for_machine_code_the_kernels_still_run():
     with pytest.raises(RuntimeError, match="cannot cache function"):
         numba.njit(cache=True)(namespace["twice"])
     assert kernel(namespace["twice"])(21) == 42
+
+
+def test_machine_code_is_made_anew_when_intrinsics_change():
+    source = Path(kernels.__file__).with_name("intrinsics.py").read_bytes()
+    assert hashlib.sha256(source).hexdigest().startswith(kernels.INTRINSICS)
 
 
 def test_the_format_needs_neither_torch_nor_dask():
