@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from phrasemem.memfmt.errors import PhraseMemError
+
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
     """Write a file and flush it to the device."""
@@ -43,7 +45,15 @@ def replaced_by(final: Path) -> Path:
 
 
 def fresh_staging(final: Path) -> Path:
-    """Make an empty temporary folder beside `final`, removing what a killed writer left."""
+    """Make an empty temporary folder beside `final`, removing what a killed writer left.
+
+    Raises
+    ------
+    PhraseMemError
+        If `final` cannot become a folder: a file stands there, or it is the root.
+    """
+    if not final.name or (final.exists() and not final.is_dir()):
+        raise PhraseMemError("a memory is a folder, and this cannot become one", where=final)
     staging = staging_for(final)
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)

@@ -99,9 +99,10 @@ class RowLayout:
 
     def decode(self, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Read the vectors of rows: ``(k, stride) uint8 -> (k, dim) float32``."""
-        scales = raw[:, self.scale_offset : self.vector_offset].view("<f4")
         vectors = self._vectors(raw).astype(np.float32)
-        return np.multiply(vectors, scales, out=vectors)
+        if self.dtype == "int8":
+            vectors *= raw[:, self.scale_offset : self.vector_offset].view("<f4")
+        return vectors
 
     def keys(self, raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
         """Read the keys of rows: ``(k,) uint8`` lengths and ``(k, n_max) uint32`` tokens."""
@@ -109,11 +110,12 @@ class RowLayout:
         return raw[:, 0].copy(), tokens.astype(np.uint32)
 
     def well_formed(self, raw: NDArray[np.uint8]) -> bool:
-        """Whether all padding is zero and all scales are finite."""
+        """Whether all padding is zero and all scales are what they may be."""
         used = self.vector_offset + self.dim * np.dtype(self.dtype).itemsize
         scales = raw[:, self.scale_offset : self.vector_offset].view("<f4")
         padded = raw[:, 1 : self.tokens_offset].any() or raw[:, used:].any()
-        return not padded and bool(np.isfinite(scales).all())
+        scaled = np.isfinite(scales) if self.dtype == "int8" else scales == 1
+        return not padded and bool(scaled.all())
 
     def _vectors(self, raw: NDArray[np.uint8]) -> NDArray[np.generic]:
         itemsize = np.dtype(self.dtype).itemsize

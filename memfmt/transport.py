@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -35,12 +34,12 @@ def copy_memory(source: str | Path, destination: str | Path, *, replace: bool = 
     PhraseMemError
         If something stands at `destination` and `replace` is false.
     """
-    origin, final = Path(source), Path(destination)
-    if os.path.lexists(final) and not replace:
+    origin, final = Path(source), Path(destination).resolve()
+    if final.exists() and not replace:
         raise PhraseMemError("something stands there already", where=final, hint="use --replace")
-    if final.resolve() == origin.resolve():
+    if final == origin.resolve():
         raise PhraseMemError("source and destination are the same", where=final)
-    if final.resolve().is_relative_to(origin.resolve()):
+    if final.is_relative_to(origin.resolve()):
         raise PhraseMemError("the destination is inside the memory", where=final)
     report = verify(origin)
     staging = durable.fresh_staging(final)

@@ -111,7 +111,7 @@ def _payload_keys(
         if not layout.well_formed(rows[part]):
             raise FormatError(
                 Reason.ROWS_DAMAGED,
-                "padding is not zero, or a scale is not finite",
+                "padding is not zero, or a scale is wrong",
                 where=f"{path}, rows from {begin}",
             )
     try:

@@ -232,7 +232,7 @@ def write_memory(
     -------
     Manifest
     """
-    final = Path(path)
+    final = Path(path).absolute()
     if len(entries) > MAX_ENTRIES:
         raise PhraseMemError("too many keys", expected=f"<= {MAX_ENTRIES}", found=len(entries))
     check_keys(entries.tokens, entries.lengths, header.n_max, header.tokenizer.vocab_size)

@@ -160,7 +160,7 @@ def test_payloads_that_hold_different_keys_are_found(memory):
         (1, 1, "padding is not zero"),
         (63, 1, "padding is not zero"),
         (7, 1, "outside the vocabulary"),
-        (27, 0x7F, "scale is not finite"),
+        (27, 0x7F, "scale is wrong"),
     ],
 )
 def test_rows_that_break_their_layout_are_found(memory, offset, value, message):

@@ -61,6 +61,14 @@ def test_a_memory_is_not_copied_onto_or_into_itself(memory_path):
     verify(memory_path)
 
 
+def test_a_file_is_never_replaced(memory_path, tmp_path):
+    (tmp_path / "precious").write_text("text")
+    for destination in (tmp_path / "precious", Path("/")):
+        with pytest.raises(PhraseMemError, match="a memory is a folder"):
+            copy_memory(memory_path, destination, replace=True)
+    assert (tmp_path / "precious").read_text() == "text"
+
+
 def test_the_commands_tell_what_they_found(memory_path, tmp_path):
     shown = run("verify", memory_path)
     assert shown.exit_code == 0
