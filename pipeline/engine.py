@@ -80,7 +80,7 @@ class Engine:
         reports = self._run_missing(stage, function, make_jobs(), place)
         if folder is None:
             finish(place, {"parts": reports})
-        self.record(stage.name, started)
+        self.record(stage.name, started, say=folder is None)
         return reports
 
     def run_one(
@@ -89,14 +89,15 @@ class Engine:
         """Run a stage that has a single part."""
         return self.run(stage, function, lambda: [Job("all", arguments())])["all"]
 
-    def record(self, name: str, started: float) -> None:
-        """Take down what a stage took, and say so; the same name again adds to it."""
+    def record(self, name: str, started: float, say: bool = True) -> None:
+        """Take down what a stage took; the same name again adds to it."""
         seconds, peak = time.monotonic() - started, self._memory.take()
         if self.timings and self.timings[-1].name == name:
             before = self.timings.pop()
             seconds, peak = seconds + before.seconds, max(peak, before.peak_bytes)
         self.timings.append(StageTiming(name, seconds, peak, skipped=False))
-        self._reporter.say(f"{name}: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB")
+        if say:
+            self._reporter.say(f"{name}: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB")
 
     def _run_missing(
         self, stage: Stage, function: Callable[..., Report], jobs: Sequence[Job], folder: Path

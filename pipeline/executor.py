@@ -139,7 +139,7 @@ class Executor:
 
         _silence()
         try:
-            client = Client(address, timeout="20s", set_as_default=False)
+            client = Client(address, timeout="10s", set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise SchedulerError(
                 "cannot reach the Dask scheduler", where=address, hint="is it running?"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phrasemem import artifacts
+from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.embed import resolve_compute
 from phrasemem.pipeline.sources import Piece
@@ -25,9 +26,15 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
+_FOLDER_FILES = ("config.json", "modules.json", "tokenizer.json", "tokenizer_config.json")
+_LOOKS_LIKE_A_PATH = ("/", "./", "../", "~")
 _READ_FIELDS = {
     "format", "text_field", "title_field", "id_field", "config", "split", "revision", "partitions"
 }  # fmt: skip
+
+
+class PlanError(PhraseMemError):
+    """A model or encoder that is not where the configuration says."""
 
 
 @dataclass(frozen=True)
@@ -174,11 +181,18 @@ def _identity(reference: str, names: Sequence[str] | None) -> str:
     local = artifacts.fetch(reference) if artifacts.is_reference(reference) else Path(reference)
     if local.is_file():
         return f"sha256:{artifacts.sha256_of(local)}"
-    if not local.is_dir():
-        return f"hub:{reference}"
+    if local.is_dir():
+        return _folder_identity(local, names)
+    if reference.startswith(_LOOKS_LIKE_A_PATH):
+        raise PlanError("no such model or encoder", where=reference)
+    return f"hub:{reference}"
+
+
+def _folder_identity(folder: Path, names: Sequence[str] | None) -> str:
+    """Name a folder by all of its files, or by those of ``names`` that it has."""
+    if not any((folder / name).is_file() for name in _FOLDER_FILES):
+        raise PlanError("this folder holds no model or encoder", where=folder)
     if names is None:
-        return f"sha256:{artifacts.folder_sha256(local)}"
-    sums = [
-        f"{name}:{artifacts.sha256_of(local / name)}" for name in names if (local / name).is_file()
-    ]
-    return ",".join(sums)
+        return f"sha256:{artifacts.folder_sha256(folder)}"
+    present = [name for name in names if (folder / name).is_file()]
+    return ",".join(f"{name}:{artifacts.sha256_of(folder / name)}" for name in present)

@@ -67,6 +67,8 @@ _LAST_SECTIONS = frozenset(
 )
 _STYLE = re.compile(r"'{2,5}")
 _MAGIC_WORD = re.compile(r"__[A-Z]+__")
+# What a removed template leaves: "Toronto (, ) is".
+_EMPTY_BRACKETS = re.compile(r" ?\([\s,;:]*\)")
 
 
 def read_mediawiki(path: Path, name: str, corpus: Corpus) -> Iterator[Document | LeftOut]:
@@ -115,7 +117,8 @@ def wikitext_to_text(source: str) -> str:
             parts.append(f"\n{title}\n")
         else:
             parts.append(_node_text(node))
-    return _MAGIC_WORD.sub("", _STYLE.sub("", "".join(parts))).strip()
+    text = _STYLE.sub("", "".join(parts))
+    return _EMPTY_BRACKETS.sub("", _MAGIC_WORD.sub("", text)).strip()
 
 
 def _text(code: Wikicode | None) -> str:

@@ -13,6 +13,8 @@ from phrasemem.pipeline.read.opening import opened
 
 _ARTICLE = "PubmedArticle"
 _DELETED = "DeleteCitation"
+# Text nodes alone: `itertext` would also give the names of unexpanded entities, and comments.
+_TEXT = etree.XPath(".//text()")
 
 
 def read_pubmed(path: Path, name: str, corpus: Corpus) -> Iterator[Document | LeftOut]:
@@ -78,7 +80,8 @@ def _title(article: etree._Element) -> str:
 
 
 def _flat(element: etree._Element) -> str:
-    return " ".join("".join(map(str, element.itertext())).split())
+    pieces = _TEXT(element)
+    return " ".join("".join(map(str, pieces)).split()) if isinstance(pieces, list) else ""
 
 
 def _forget(element: etree._Element) -> None:

@@ -1,4 +1,4 @@
-"""What the user sees when something is wrong: one clear line, non-zero exit, nothing half-written."""
+"""What the user sees when something is wrong: one line, non-zero exit, nothing half-written."""
 
 from __future__ import annotations
 
@@ -89,6 +89,16 @@ def test_an_encoder_that_is_none(world: Any, tmp_path: Path, cli: Any) -> None:
     wrong.mkdir()
     config = world.write("encoder", encoder={"id": str(wrong)})
     line = fails(cli, *options(tmp_path, config))
+    assert f"this folder holds no model or encoder in {wrong}" in line
+
+
+def test_an_encoder_that_does_not_load(world: Any, tmp_path: Path, cli: Any) -> None:
+    wrong = tmp_path / "encoder"
+    wrong.mkdir()
+    (wrong / "modules.json").write_text("[]")
+    (wrong / "config.json").write_text("{}")
+    config = world.write("unloadable", encoder={"id": str(wrong)})
+    line = fails(cli, *options(tmp_path, config))
     assert f"cannot load the encoder {wrong}" in line
 
 
@@ -126,6 +136,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
+def resize(disk: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)
+
+
 def test_a_full_disk_under_the_work_folder(
     world: Any, small_disk: Path, tmp_path: Path, cli: Any
 ) -> None:
@@ -142,10 +156,11 @@ def test_a_full_disk_under_the_memory_and_room_later(
     config = world.write("full")
     out = small_disk / "memory"
     arguments = ("build", "--config", config, "--work", tmp_path / "work", "--no-calibrate")
+    resize(small_disk, "60k")
     line = fails(cli, *arguments, "--out", out, "--workers", 0)
     assert "space" in line.lower()
     assert not out.exists()
-    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    resize(small_disk, "64m")
     done = cli(*arguments, "--out", out, "--workers", 0)
     assert done.returncode == 0, done.stderr
     assert (out / "manifest.json").exists()

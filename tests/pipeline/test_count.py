@@ -1,0 +1,260 @@
+"""N-gram counts and boundaries: the vectorised passes equal a plain Counter."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from phrasemem import backbone
+from phrasemem.pipeline import count
+from phrasemem.pipeline.boundaries import (
+    CUT_AFTER,
+    MAY_END,
+    MAY_START,
+    flags_of,
+    token_texts,
+    vocabulary_of,
+)
+from phrasemem.pipeline.merge import candidates_part, survivors_part
+from phrasemem.pipeline.tokens import TokenRun, encode, read_run, tokenize_part
+
+Counts = dict[tuple[int, ...], tuple[int, int]]
+
+
+def plain_counts(run: TokenRun, n_max: int) -> Counts:
+    """Count by hand: {tokens: (count, documents)}."""
+    times: Counter[tuple[int, ...]] = Counter()
+    places: dict[tuple[int, ...], set[int]] = {}
+    start = 0
+    for document, end in enumerate(run.ends.tolist()):
+        for first in range(start, end):
+            for last in range(first + 1, min(end, first + n_max)):
+                inner = run.flags[first:last]
+                if not run.flags[first] & MAY_START or not run.flags[last] & MAY_END:
+                    continue
+                if (inner & CUT_AFTER).any():
+                    continue
+                gram = tuple(run.tokens[first : last + 1].tolist())
+                times[gram] += 1
+                places.setdefault(gram, set()).add(document)
+        start = end
+    return {gram: (number, len(places[gram])) for gram, number in times.items()}
+
+
+@st.composite
+def token_runs(draw: st.DrawFn) -> TokenRun:
+    lengths = draw(st.lists(st.integers(0, 12), min_size=1, max_size=6))
+    size = sum(lengths)
+    ids = st.integers(0, 3) | st.sampled_from([2**32 - 1, 77])
+    tokens = np.array(draw(st.lists(ids, min_size=size, max_size=size)), np.uint32)
+    flags = np.array(
+        draw(st.lists(st.sampled_from([0, 1, 2, 3, 3, 3, 7]), min_size=size, max_size=size)),
+        np.uint8,
+    )
+    ends = np.cumsum(lengths, dtype=np.int64)
+    flags[ends[ends > 0] - 1] |= CUT_AFTER
+    return TokenRun(tokens, flags, ends)
+
+
+def grams(run: TokenRun, survivors: NDArray[np.uint64], n_max: int) -> Counts:
+    found: Counts = {}
+    for group in count.grams_of(run, survivors, n_max):
+        rows = zip(group.tokens.tolist(), group.counts, group.documents, strict=True)
+        for tokens, times, documents in rows:
+            assert tuple(tokens) not in found
+            found[tuple(tokens)] = (int(times), int(documents))
+    return found
+
+
+@given(token_runs(), st.integers(2, 6))
+def test_both_passes_equal_a_plain_counter(run: TokenRun, n_max: int) -> None:
+    expected = plain_counts(run, n_max)
+    hashes, counts = count.hash_counts(run, n_max)
+    assert counts.sum() == sum(times for times, _ in expected.values())
+    assert len(hashes) == len(expected)
+    assert grams(run, hashes, n_max) == expected
+
+
+@given(token_runs(), st.integers(2, 4), st.integers(1, 3))
+def test_colliding_hashes_lose_nothing(run: TokenRun, n_max: int, bits: int) -> None:
+    """With a hash of a few bits nearly everything collides; pass B is exact all the same."""
+    sound = count._finish
+    mask = np.uint64(2**bits - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(count, "_finish", lambda rolling, length: sound(rolling, length) & mask)
+        hashes, _ = count.hash_counts(run, n_max)
+        assert len(hashes) <= 2**bits
+        assert grams(run, hashes, n_max) == plain_counts(run, n_max)
+
+
+def write(folder: Path, name: str, run: TokenRun) -> str:
+    from phrasemem.pipeline.tokens import _write_run
+
+    path = folder / f"{name}.arrow"
+    _write_run(path, run)
+    back = read_run(path)
+    for left, right in zip(run, back, strict=True):
+        np.testing.assert_array_equal(left, right)
+    return str(path)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(token_runs(), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 2))
+def test_partitions_merge_to_the_counts_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    runs: list[TokenRun],
+    min_count: int,
+    min_documents: int,
+) -> None:
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("merge")
+    n_max, buckets = 4, 4
+    sources = [write(folder, f"run{number}", run) for number, run in enumerate(runs)]
+    for number, source in enumerate(sources):
+        count.hashes_part(folder, f"h{number}", source=source, n_max=n_max, buckets=buckets)
+    hashed = [str(folder / f"h{number}.parquet") for number in range(len(runs))]
+    limits = {"buckets": buckets, "min_count": min_count, "memory_limit": "200MB"}
+    for bucket in range(buckets):
+        survivors_part(folder, f"s{bucket}", sources=hashed, bucket=bucket, **limits)
+    survivors = [str(folder / f"s{bucket}.npy") for bucket in range(buckets)]
+    for number, source in enumerate(sources):
+        count.counts_part(
+            folder, f"c{number}", source=source, survivors=survivors,
+            n_max=n_max, buckets=buckets, corpus=number % 2,
+        )  # fmt: skip
+    counted = [str(folder / f"c{number}.parquet") for number in range(len(runs))]
+    found = {}
+    for bucket in range(buckets):
+        candidates_part(
+            folder, f"k{bucket}", sources=counted, bucket=bucket, corpora=2, n_max=n_max,
+            min_documents=min_documents, **limits,
+        )  # fmt: skip
+        for row in pq.read_table(folder / f"k{bucket}.parquet").to_pylist():
+            key = tuple(row[f"t{place}"] for place in range(row["n"]))
+            assert key not in found
+            found[key] = (row["count"], row["documents"], row["count_0"], row["count_1"])
+    assert found == whole_counts(runs, n_max, min_count, min_documents)
+
+
+def whole_counts(
+    runs: list[TokenRun], n_max: int, min_count: int, min_documents: int
+) -> dict[tuple[int, ...], tuple[int, ...]]:
+    totals: dict[tuple[int, ...], list[int]] = {}
+    for number, run in enumerate(runs):
+        for gram, (times, documents) in plain_counts(run, n_max).items():
+            entry = totals.setdefault(gram, [0, 0, 0, 0])
+            entry[0] += times
+            entry[1] += documents
+            entry[2 + number % 2] += times
+    return {
+        gram: tuple(entry)
+        for gram, entry in totals.items()
+        if entry[0] >= min_count and entry[1] >= min_documents
+    }
+
+
+def test_buckets_cover_all_hashes_once() -> None:
+    for buckets in (1, 4, 64):
+        limits = [count.bucket_limits(bucket, buckets) for bucket in range(buckets)]
+        assert limits[0][0] == 0
+        assert limits[-1][1] == 2**64 - 1
+        assert all(left[1] + 1 == right[0] for left, right in itertools.pairwise(limits))
+
+
+def phrases(text: str, tokenizer: Any) -> set[str]:
+    """All phrases that may be counted in a text."""
+    run = encode([text], tokenizer, vocabulary_of(token_texts(tokenizer)))
+    return {tokenizer.decode(list(gram)).strip() for gram in plain_counts(run, 6)}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(world: Any) -> Any:
+    return backbone.load_tokenizer(str(world.model))
+
+
+def test_phrases_are_whole_words_within_a_sentence(tokenizer: Any) -> None:
+    found = phrases("The red panda. At the time\nit was public", tokenizer)
+    assert {"The red", "red panda", "The red panda", "At the", "At the time"} <= found
+    words = {"The", "red", "panda", "At", "the", "time", "it", "was", "public"}
+    assert {word.strip(".") for phrase in found for word in phrase.split()} <= words
+    assert not any("panda" in phrase and "At" in phrase for phrase in found)
+    assert not any("time" in phrase and "it" in phrase for phrase in found)
+
+
+def test_contractions_and_hyphens_are_no_boundaries(tokenizer: Any) -> None:
+    found = phrases("we don't use state-of-the-art (red) things", tokenizer)
+    assert not {phrase for phrase in found if phrase.startswith(("'t", "t use", "of-the", "-"))}
+    assert not {phrase for phrase in found if phrase.endswith(("don", "state", "'"))}
+    assert not {phrase for phrase in found if phrase.startswith("(") or phrase.endswith(")")}
+
+
+def test_a_closing_quote_does_not_hide_the_end_of_a_sentence() -> None:
+    texts = ["a", " b", ".", '"', " c", "3", "5", "\n", ".)"]
+    vocabulary = vocabulary_of(texts)
+
+    def cuts(*tokens: int) -> list[int]:
+        flags = flags_of(np.array(tokens, np.uint32), np.array([len(tokens)]), vocabulary)
+        return [place for place, flag in enumerate(flags.tolist()) if flag & CUT_AFTER]
+
+    assert cuts(0, 2, 3, 4, 0) == [2, 4]
+    assert cuts(0, 8, 4, 0) == [1, 3]
+    assert cuts(5, 2, 6, 0) == [3]
+    assert cuts(0, 1, 7, 1) == [1, 2, 3]
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer: Any) -> None:
+    vocabulary = vocabulary_of(token_texts(tokenizer))
+    run = encode(["an <end> of it"], tokenizer, vocabulary)
+    assert tokenizer.eos_token_id not in run.tokens.tolist()
+    assert tokenizer.decode(run.tokens.tolist()) == "an <end> of it"
+    assert tokenizer("an <end> of it").input_ids.count(tokenizer.eos_token_id) == 1
+
+
+def test_token_texts_keep_the_leading_space_of_sentencepiece() -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    class Slow:
+        backend_tokenizer = Tokenizer(
+            models.WordLevel({"▁a": 0, "▁b": 1, "c": 2, "a": 3}, unk_token="c")
+        )
+
+    Slow.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    Slow.backend_tokenizer.decoder = decoders.Metaspace()
+    assert token_texts(Slow) == [" a", " b", "c", "a"]
+
+
+def test_only_kept_documents_are_tokenized(world: Any, tmp_path: Path, tokenizer: Any) -> None:
+    import json
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = ["The red panda", "is held out", "is a duplicate", "for the first time"]
+    pq.write_table(pa.table({"id": list("abcd"), "text": texts}), tmp_path / "clean.parquet")
+    decisions = {"chunk": [7] * 4, "row": range(4), "decision": [0, 3, 1, 0]}
+    pq.write_table(pa.table(decisions), tmp_path / "decisions.parquet")
+    report = tokenize_part(
+        tmp_path,
+        "out",
+        source=str(tmp_path / "clean.parquet"),
+        decisions=str(tmp_path / "decisions.parquet"),
+        chunk=7,
+        corpus="c",
+        kind="web",
+        model=str(world.model),
+    )
+    run = read_run(tmp_path / "out.arrow")
+    assert (report["documents"], report["held_out"], report["tokens"]) == (2, 1, len(run.tokens))
+    assert tokenizer.decode(run.tokens[: run.ends[0]].tolist()) == texts[0]
+    assert tokenizer.decode(run.tokens[run.ends[0] :].tolist()) == texts[3]
+    held = json.loads((tmp_path / "out.heldout.jsonl").read_text())
+    assert (held["id"], held["split"], held["text"]) == ("b", "calibration", texts[1])

@@ -1,0 +1,194 @@
+"""Scores equal the formulas worked out by hand; the choice keeps its budget and its shares."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from phrasemem.pipeline import score
+from phrasemem.pipeline.database import DatabaseError, connect
+
+Gram = tuple[int, ...]
+N_MAX = 4
+
+
+def corpus(seed: int) -> list[list[int]]:
+    """Sentences over eight tokens in which some runs repeat."""
+    dice = random.Random(seed)
+    runs = [[1, 2], [3, 4, 5], [1, 2, 6], [7], [0], [2, 7, 7], [6, 5]]
+    return [list(itertools.chain(*dice.choices(runs, k=6))) for _ in range(60)]
+
+
+def counted(
+    sentences: list[list[int]], folder: Path
+) -> tuple[dict[Gram, int], Counter[int], dict[Gram, int]]:
+    grams: Counter[Gram] = Counter()
+    documents: Counter[Gram] = Counter()
+    for sentence in sentences:
+        own = [
+            tuple(sentence[start : start + length])
+            for length in range(2, N_MAX + 1)
+            for start in range(len(sentence) - length + 1)
+        ]
+        grams.update(own)
+        documents.update(set(own))
+    frequent = {gram: times for gram, times in grams.items() if times >= 3}
+    unigrams = Counter(itertools.chain(*sentences))
+    rows = [
+        {
+            "n": len(gram),
+            **{f"t{i}": gram[i] if i < len(gram) else 0 for i in range(N_MAX)},
+            "count": times,
+            "documents": documents[gram],
+            "count_0": times - times // 3,
+            "count_1": times // 3,
+        }
+        for gram, times in frequent.items()
+    ]
+    random.Random(0).shuffle(rows)
+    types = {"n": pa.uint8(), **{f"t{i}": pa.uint32() for i in range(N_MAX)}}
+    names = [*types, "count", "documents", "count_0", "count_1"]
+    schema = pa.schema([(name, types.get(name, pa.uint32())) for name in names])
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / "candidates.parquet")
+    table = {"token": pa.array(unigrams.keys(), pa.uint32()), "count": list(unigrams.values())}
+    pq.write_table(pa.table(table), folder / "unigrams.parquet")
+    return frequent, unigrams, documents
+
+
+def xlogx(value: float) -> float:
+    return value * math.log(value) if value > 0 else 0.0
+
+
+def by_hand(
+    gram: Gram, grams: dict[Gram, int], unigrams: Counter[int], documents: dict[Gram, int]
+) -> dict[str, float]:
+    total = sum(unigrams.values())
+    times = grams[gram]
+    lift = math.log(times / total) - sum(math.log(unigrams[t] / total) for t in gram)
+    npmi = lift / (-(len(gram) - 1) * math.log(times / total))
+    known = {**grams, **{(token,): number for token, number in unigrams.items()}}
+    ratios = []
+    for cut in range(1, len(gram)):
+        a, b = known.get(gram[:cut], 0), known.get(gram[cut:], 0)
+        assert a >= times <= b
+        cells = (times, a - times, b - times, total - a - b + times)
+        margins = (a, b, total - a, total - b)
+        ratio = 2 * (sum(map(xlogx, cells)) - sum(map(xlogx, margins)) + xlogx(total))
+        ratios.append(ratio if times * total > a * b else 0.0)
+    holders = [
+        number
+        for other, number in grams.items()
+        for start in range(len(other) - len(gram) + 1)
+        if len(other) > len(gram) and other[start : start + len(gram)] == gram
+    ]
+    held = sum(holders) / len(holders) if holders else 0.0
+    cvalue = math.log2(len(gram)) * (times - held)
+    spread = math.log(1 + documents[gram]) / math.log(1 + times)
+    final = max(npmi, 0) * math.log2(1 + max(cvalue, 0)) * spread
+    return {"npmi": npmi, "llr": min(ratios), "cvalue": cvalue, "score": final}
+
+
+def scored(folder: Path, threads: int = 1, functions: list[bool] | None = None) -> Any:
+    flags = functions or [False] * 8
+    with connect(folder / "db", "200MB", threads) as database:
+        paths = [[str(folder / "candidates.parquet")], [str(folder / "unigrams.parquet")]]
+        tokens = score.load(database, *paths, flags, N_MAX)
+        score.measure(database, tokens, N_MAX)
+        return database.sql(
+            "SELECT n, t0, t1, t2, t3, npmi, llr, cvalue, score, is_function "
+            "FROM scored JOIN grams USING (id, n) ORDER BY id"
+        ).fetchall()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_measures_equal_the_formulas(tmp_path: Path, seed: int) -> None:
+    grams, unigrams, documents = counted(corpus(seed), tmp_path)
+    rows = scored(tmp_path)
+    assert len(rows) == len(grams) > 30
+    keys = [tuple(row[1 : 1 + row[0]]) for row in rows]
+    assert keys == sorted(grams, key=lambda gram: (len(gram), gram))
+    for key, row in zip(keys, rows, strict=True):
+        expected = by_hand(key, grams, unigrams, documents)
+        found = dict(zip(("npmi", "llr", "cvalue", "score"), row[5:9], strict=True))
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+def test_threads_change_nothing(tmp_path: Path) -> None:
+    counted(corpus(0), tmp_path)
+    assert scored(tmp_path, threads=1) == scored(tmp_path, threads=2)
+
+
+def test_a_phrase_without_known_parts_is_measured_against_its_tokens(tmp_path: Path) -> None:
+    row = {"n": 3, "t0": 1, "t1": 2, "t2": 3, "t3": 0}
+    row |= {"count": 5, "documents": 5, "count_0": 5, "count_1": 0}
+    types = {"n": pa.uint8(), **{f"t{i}": pa.uint32() for i in range(N_MAX)}}
+    table = pa.Table.from_pylist([row])
+    schema = pa.schema([(name, types.get(name, pa.uint32())) for name in row])
+    pq.write_table(table.cast(schema), tmp_path / "candidates.parquet")
+    unigrams = {"token": pa.array([1, 2, 3], pa.uint32()), "count": [10, 10, 80]}
+    pq.write_table(pa.table(unigrams), tmp_path / "unigrams.parquet")
+    [found] = scored(tmp_path)
+    lift = math.log(0.05) - 2 * math.log(0.1) - math.log(0.8)
+    assert found[6] == pytest.approx(2 * 5 * lift)
+
+
+def test_runs_of_function_words_are_marked(tmp_path: Path) -> None:
+    counted(corpus(0), tmp_path)
+    rows = scored(tmp_path, functions=[token in (1, 2) for token in range(8)])
+    marked = {tuple(row[1 : 1 + row[0]]) for row in rows if row[9]}
+    assert marked
+    assert all(set(gram) <= {1, 2} for gram in marked)
+
+
+def test_function_words_are_english_ones_and_marks() -> None:
+    texts = [" the", "The", " panda", " ,", ".", "", " und", "3"]
+    expected = [True, True, False, True, True, True, False, False]
+    assert score.function_words(texts, "english") == expected
+    assert score.function_words(texts, None) == [False] * 3 + [True] * 3 + [False] * 2
+
+
+def chosen(folder: Path, shares: list[float], most: int) -> list[tuple[int, int]]:
+    with connect(folder / "db", "200MB") as database:
+        paths = [[str(folder / "candidates.parquet")], [str(folder / "unigrams.parquet")]]
+        tokens = score.load(database, *paths, [False] * 8, N_MAX)
+        score.measure(database, tokens, N_MAX)
+        score.choose(database, [800, 200], shares, most)
+        return database.sql(
+            "SELECT home, id FROM chosen JOIN scored USING (id) ORDER BY score DESC, id"
+        ).fetchall()
+
+
+def test_the_budget_is_shared_and_the_rest_goes_to_the_best(tmp_path: Path) -> None:
+    counted(corpus(0), tmp_path)
+    everything = chosen(tmp_path, [0.5, 0.5], 10_000)
+    sizes = Counter(home for home, _ in everything)
+    assert sizes[0] > 0
+    assert sizes[1] > 10
+    some = chosen(tmp_path, [0.0, 1.0], 10)
+    assert [home for home, _ in some] == [1] * 10
+    best_of_1 = [id for home, id in everything if home == 1][:10]
+    assert [id for _, id in some] == best_of_1
+    assert [id for _, id in chosen(tmp_path, [0.0, 0.0], 10)] == [id for _, id in everything[:10]]
+
+
+def test_shares_default_to_tokens() -> None:
+    assert score.phrase_shares([300, 100], [None, None]) == [0.75, 0.25]
+    assert score.phrase_shares([300, 100, 100], [0.5, None, None]) == [0.5, 0.25, 0.25]
+    assert score.phrase_shares([1, 1], [0.25, 0.75]) == [0.25, 0.75]
+
+
+def test_a_failing_query_is_one_clear_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DatabaseError, match="the database stopped"),
+        connect(tmp_path / "db", "200MB") as database,
+    ):
+        database.execute("SELECT * FROM read_parquet('nowhere.parquet')")
+    assert not (tmp_path / "db").exists()
