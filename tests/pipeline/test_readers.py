@@ -137,7 +137,7 @@ def test_a_damaged_archive_is_one_error_that_names_it(
 
 
 WIKITEXT = """{{Infobox person|name={{nowrap|A B}}}}
-'''Ada''' ({{IPA|x}}, {{b}}) was an [[England|English]] [[mathematician]]<ref>{{c}}</ref><ref name="a" />.
+'''Ada''' ({{IPA|x}}, {{b}}) was an [[England|English]] [[poet]]<ref>{{c}}</ref><ref name="a" />.
 <!-- no -->[[File:Ada.jpg|thumb|A [[portrait]]]]
 == Life ==
 She worked with [https://example.org Babbage]&nbsp;on <math>x^2</math> ''engines''.
@@ -154,7 +154,7 @@ She worked with [https://example.org Babbage]&nbsp;on <math>x^2</math> ''engines
 def test_wikitext_becomes_running_text() -> None:
     lines = [line.strip() for line in wikitext_to_text(WIKITEXT).splitlines() if line.strip()]
     assert lines == [
-        "Ada was an English mathematician.",
+        "Ada was an English poet.",
         "Life",
         "She worked with Babbage\N{NO-BREAK SPACE}on  engines.",
         "one",
