@@ -29,10 +29,12 @@ class _Strict(BaseModel):
 
 
 class Budget(_Strict):
-    """How much of a corpus is read, and how many of the phrases may be its own.
+    """How much of a corpus is read, and how many of the phrases are its own.
 
-    The document and byte limits are shared evenly over the files of the corpus, so that the
-    same documents are read whatever the order in which the files are.
+    ``phrase_share`` of the phrases go first to the best ones at home in this corpus; without it
+    the share follows the tokens. What a corpus cannot fill goes to the best of all. The document
+    and byte limits are shared evenly over the files of the corpus, so that the same documents
+    are read whatever the order in which the files are.
     """
 
     max_documents: Annotated[int, Field(gt=0)] | None = None

@@ -94,14 +94,15 @@ def _sort_out(
 def _within_budget(
     documents: Iterator[Document], corpus: Corpus, pieces: int
 ) -> Iterator[Document]:
-    """Stop at this piece's even share of the corpus' budget."""
+    """Stop at this piece's even share of the corpus' budget; one document is always read."""
     budget = corpus.budget
     most = -(-budget.max_documents // pieces) if budget.max_documents else None
     room = -(-budget.max_bytes // pieces) if budget.max_bytes else None
     size = 0
     for taken, document in enumerate(documents):
         size += len(document.text.encode())
-        if (most is not None and taken >= most) or (room is not None and size > room):
+        full = (most is not None and taken >= most) or (room is not None and size > room)
+        if full and taken:
             return
         yield document
 

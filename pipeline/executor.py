@@ -122,15 +122,21 @@ class Executor:
         }
         self._stack.enter_context(dask.config.set(settings))
         _silence()
-        cluster = LocalCluster(
-            n_workers=self._workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,
-            dashboard_address=None,
-            local_directory=str(self._scratch),
-            silence_logs=logging.CRITICAL,
-        )
+        try:
+            cluster = LocalCluster(
+                n_workers=self._workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address=None,
+                local_directory=str(self._scratch),
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            raise SchedulerError(
+                "the local workers did not start",
+                hint="a script must call build() below `if __name__ == '__main__':`",
+            ) from error
         self._stack.enter_context(cluster)
         return self._stack.enter_context(Client(cluster, set_as_default=False))
 

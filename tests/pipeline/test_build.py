@@ -324,3 +324,27 @@ def test_budgets_bound_what_is_read(world: Any, tmp_path: Path) -> None:
 def test_buckets_grow_with_the_text_alone() -> None:
     chunks = (1, 8, 10, 100, 10**6)
     assert [bucket_count(number) for number in chunks] == [4, 4, 8, 64, 4096]
+
+
+def test_a_scheduler_elsewhere_gives_the_same_bytes(
+    world: Any, built: tuple[Path, BuildReport], tmp_path: Path, contents: Any
+) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        dashboard_address=None,
+        local_directory=str(tmp_path / "dask"),
+    ) as cluster:
+        build(
+            BuildConfig.model_validate(world.config()),
+            tmp_path / "memory",
+            work=tmp_path / "work",
+            base=world.folder,
+            scheduler=cluster.scheduler_address,
+            reporter=Lines(),
+        )
+    assert contents(tmp_path / "memory") == contents(built[0])

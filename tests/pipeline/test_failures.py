@@ -7,6 +7,7 @@ import gzip
 import resource
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,4 +173,19 @@ def test_a_file_size_limit(world: Any, tmp_path: Path, cli: Any) -> None:
 
     line = fails(cli, *options(tmp_path, world.write("limit")), preexec_fn=limit)
     assert "too large" in line.lower()
+    assert not (tmp_path / "memory").exists()
+
+
+def test_a_script_without_a_main_guard_is_told_so(world: Any, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("script_without_guard.py")
+    done = subprocess.run(
+        [sys.executable, script, world.write("guard"), tmp_path / "memory"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "the local workers did not start" in done.stderr
+    assert "__main__" in done.stderr
     assert not (tmp_path / "memory").exists()
