@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zstandard
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     GPT2Config,
@@ -32,6 +34,7 @@ from phrasemem.memfmt.writer import (
     write_memory,
 )
 from phrasemem.runtime.adapter import Adapter, save_adapter
+from phrasemem.runtime.documents import Document
 from phrasemem.runtime.memory import PhraseMemory
 
 # Tiny tensors: a second thread only waits for the first.
@@ -181,6 +184,43 @@ def install(tiny: Tiny) -> Callable[[Any, Adapter], Path]:
     return lambda model, adapter: save_adapter(adapter, tiny.path, backbone_fingerprint(model))
 
 
+def planted_text(tiny: Tiny, memory: PhraseMemory, rng: np.random.Generator) -> str:
+    """Phrases whose next token is decided by their vector: what calibration should find."""
+    directions = np.random.default_rng(77).standard_normal((DIM, VOCAB - 3))
+    tokens: list[int] = []
+    for _ in range(60):
+        key = tiny.keys[rng.integers(len(tiny.keys))]
+        vector = memory.payload.gather(memory.reader.get_many([key]))[0]
+        tokens += [*key, 3 + int(np.argmax(vector @ directions))]
+    return " ".join(f"w{token}" for token in tokens)
+
+
+@pytest.fixture(scope="session")
+def documents(tiny: Tiny, memory: PhraseMemory) -> list[Document]:
+    rng = np.random.default_rng(2)
+    kinds = ["web", "science"]
+    return [Document(kinds[i % 2], planted_text(tiny, memory, rng)) for i in range(24)]
+
+
+@pytest.fixture(scope="session")
+def held_out(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Tiny, documents: list[Document]
+) -> Path:
+    """The tiny memory again, with held-out documents in it."""
+    folder = tmp_path_factory.mktemp("held-out")
+    lines = [
+        json.dumps(
+            {"id": str(i), "corpus": "c", "kind": d.kind, "text": d.text}
+            | {"split": "test" if i % 3 == 0 else "calibration"}
+        )
+        for i, d in enumerate(documents)
+    ]
+    path = folder / "heldout.jsonl.zst"
+    path.write_bytes(zstandard.compress("\n".join(lines).encode() + b"\n"))
+    write_tiny(folder / "memory", tiny.keys, **{path.name: path})
+    return folder / "memory"
+
+
 @pytest.fixture(params=ARCHITECTURES)
 def model(request: pytest.FixtureRequest) -> Any:
     return tiny_model(request.param)
@@ -204,8 +244,3 @@ def make_adapter() -> Callable[..., Adapter]:
 @pytest.fixture(scope="session")
 def make_tokenizer() -> Callable[..., PreTrainedTokenizerFast]:
     return word_tokenizer
-
-
-@pytest.fixture(scope="session")
-def make_memory() -> Callable[..., None]:
-    return write_tiny
