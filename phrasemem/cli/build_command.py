@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -47,6 +48,11 @@ class MissingExtraError(PhraseMemError):
 @click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler, tcp://HOST:PORT.")
 @click.option("--replace", is_flag=True, help="Replace a memory of another tokenizer or encoder.")
 @click.option("--no-calibrate", is_flag=True, help="Do not fit the adapter of the backbone.")
+@click.option(
+    "--calibration-tokens",
+    type=click.IntRange(min=2),
+    help="Tokens that the backbone reads to fit its adapter; see `phrasemem calibrate`.",
+)
 def command(
     config_path: Path,
     profile: str | None,
@@ -58,6 +64,7 @@ def command(
     scheduler: str | None,
     replace: bool,
     no_calibrate: bool,
+    calibration_tokens: int | None,
 ) -> None:
     """Mine corpora, embed phrases and write a memory.
 
@@ -81,8 +88,39 @@ def command(
         workers=workers,
         replace=replace,
     )
-    # Calibration and the check of the written memory are joined in here.
+    if not report.did_nothing:
+        _verify(out)
     click.echo("\n".join(report.lines()))
+    if not no_calibrate and not _has_adapter(out):
+        _calibrate(out, config.model, calibration_tokens)
     click.echo("\nTry next:")
     click.echo(f'  phrasemem lookup {out} "natural selection"')
     click.echo(f'  phrasemem generate --memory {out} --prompt "The theory of evolution"')
+
+
+def _verify(out: Path) -> None:
+    from phrasemem.memfmt.verify import verify
+
+    begin = time.monotonic()
+    files = verify(out).files
+    click.echo(f"verify: {files} files are right, {time.monotonic() - begin:.1f} s")
+
+
+def _has_adapter(out: Path) -> bool:
+    """Tell whether an adapter was fitted, without loading the model to ask for which."""
+    from phrasemem.memfmt.manifest import ADAPTERS_NAME
+
+    return any((out / ADAPTERS_NAME).glob("*/adapter.json"))
+
+
+def _calibrate(out: Path, model: str, tokens: int | None) -> None:
+    from phrasemem.cli.backbone_options import load_backbone
+    from phrasemem.cli.calibrate_command import report_lines
+    from phrasemem.runtime.calibrate import DEFAULT_MAX_TOKENS, calibrate
+
+    begin = time.monotonic()
+    click.echo("calibrate: fit the adapter of the backbone on held-out text")
+    backbone, tokenizer = load_backbone(out, model, "auto", "cpu")
+    adapter = calibrate(out, backbone, tokenizer, max_tokens=tokens or DEFAULT_MAX_TOKENS)
+    click.echo("\n".join(report_lines(adapter)))
+    click.echo(f"calibrate: {time.monotonic() - begin:.1f} s")

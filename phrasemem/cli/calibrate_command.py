@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from phrasemem.cli.backbone_options import backbone_options, load_backbone
+
+if TYPE_CHECKING:
+    from phrasemem.runtime.adapter import Adapter
 
 
 @click.command("calibrate")
@@ -64,13 +68,19 @@ def command(
         max_tokens=max_tokens,
         progress=lambda what: click.echo(f"calibrate: {what}", err=True),
     )
+    click.echo("\n".join(report_lines(adapter)))
+
+
+def report_lines(adapter: Adapter) -> list[str]:
+    """Return what calibration found, a line an entry."""
     report = adapter.report
-    click.echo(f"calibrated on {report['tokens']:,} tokens, {report['hits']:,} hits")
+    lines = [f"calibrated on {report['tokens']:,} tokens, {report['hits']:,} hits"]
     for key in ("method", "penalty", "explained_variance", "nats_per_hit", "nats_per_token"):
         if key in report:
-            click.echo(f"  {key.replace('_', ' ')}: {_figures(report[key])}")
-    verdict = "nothing helped: the adapter changes nothing" if not adapter.scale else ""
-    click.echo(f"  {adapter.point}, gate {adapter.gate}, scale {adapter.scale:.4g} {verdict}")
+            lines.append(f"  {key.replace('_', ' ')}: {_figures(report[key])}")
+    verdict = "" if adapter.scale else "nothing helped: the adapter changes nothing"
+    lines.append(f"  {adapter.point}, gate {adapter.gate}, scale {adapter.scale:.4g} {verdict}")
+    return [line.rstrip() for line in lines]
 
 
 def _figures(value: object) -> str:
