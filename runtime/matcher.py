@@ -118,6 +118,8 @@ class Matcher:
         while True:
             rows = found.rows.reshape(-1)[positions]
             places = np.flatnonzero(rows >= 0)
+            if not len(places):
+                return self._no_hits()
             distinct, which = np.unique(rows[places], return_inverse=True)
             raw = self._tier.get(distinct)
             wrong = ~self._proved(found, positions[places], raw[which])
@@ -128,6 +130,11 @@ class Matcher:
             raw = self._tier.get(self._other[distinct])
         lengths = found.lengths.reshape(-1)[positions[places]]
         return Hits(places, lengths, self._payload.decode(raw), which)
+
+    def _no_hits(self) -> Hits:
+        none = np.zeros(0, dtype=np.int64)
+        vectors = np.zeros((0, self._payload.dim), dtype=np.float32)
+        return Hits(none, none.astype(np.uint8), vectors, none)
 
     def _proved(
         self, found: Candidates, positions: NDArray[np.int64], raw: NDArray[np.uint8]
