@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phrasemem.runtime.matcher import Matcher
@@ -24,6 +24,7 @@ def matcher(memory):
     return Matcher(memory.reader, memory.payload, memory.tier)
 
 
+@settings(deadline=None)  # a kernel is compiled on the first call
 @given(seed=st.integers(0, 10_000), past=st.integers(0, 12), padding=st.integers(0, 5))
 def test_hits_are_the_longest_phrases_by_exhaustive_search(
     tiny, memory, matcher, seed, past, padding

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phrasemem.runtime.tiers import HostTier
@@ -58,6 +58,7 @@ requests = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(requests=requests, capacity=st.integers(0, 15))
 def test_it_is_a_plain_lru_and_always_returns_the_sources_rows(requests, capacity):
     source, plain = Source(), PlainLru(capacity)
