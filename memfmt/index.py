@@ -1,8 +1,9 @@
-"""index.arrow: where a key's row is, in about five and a half bytes of RAM a key.
+"""index.arrow: where a key's row is.
 
-A bucket directory over the top bits of the hash, and the 32 bits below them of each key, in
-hash order. The position of a key is its row. Beside it, for each last token, which lengths of
-keys end with it, so that a search for the longest match probes only lengths that exist.
+How many keys each bucket holds, by the top bits of the hash, and the 32 bits below them of each
+key, in hash order. The position of a key is its row. Beside it, for each last token, which
+lengths of keys end with it, so that a search for the longest match probes only lengths that
+exist.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
-from phrasemem.memfmt.kernels import PROBE_WIDTH
-from phrasemem.memfmt.keys import UInt64s, bucket_and_remainder, shard_of
+from phrasemem.memfmt.keys import UInt64s, bucket_and_remainder
+from phrasemem.memfmt.lines import Lines, LinesBuilder
 
 MAX_BUCKET = 255
 _COLUMNS = {
@@ -140,26 +141,22 @@ class Index:
     Parameters
     ----------
     bucket_bits : int
-    directory : (2 ** bucket_bits + 1,) uint32
-        First row of each bucket.
-    remainders : (entries + PROBE_WIDTH,) uint32
-        The last ones are no keys: a probe reads a fixed number.
+    lines : Lines
     length_masks : (largest last token + 1,) uint16
     """
 
     bucket_bits: int
-    directory: NDArray[np.uint32]
-    remainders: NDArray[np.uint32]
+    lines: Lines
     length_masks: NDArray[np.uint16]
 
     @property
     def nbytes(self) -> int:
         """Bytes of RAM that the index takes."""
-        return self.directory.nbytes + self.remainders.nbytes + self.length_masks.nbytes
+        return self.lines.nbytes + self.length_masks.nbytes
 
 
 class IndexBuilder:
-    """Concatenates the indexes of shards, given in order, so that only one is held twice.
+    """Joins the indexes of shards, given in order, so that only one is held twice.
 
     Parameters
     ----------
@@ -173,10 +170,8 @@ class IndexBuilder:
         self._bucket_bits = bucket_bits
         self._buckets = 1 << (bucket_bits - shard_bits)
         self._vocab_size = vocab_size
-        self._directory = np.zeros((1 << bucket_bits) + 1, dtype=np.uint32)
-        self._remainders = np.zeros(entries + PROBE_WIDTH, dtype=np.uint32)
+        self._lines = LinesBuilder(entries, bucket_bits)
         self._masks = np.zeros(0, dtype=np.uint16)
-        self._row = 0
         self._bucket = 0
 
     def add(self, shard: ShardIndex, entries: int, where: object) -> None:
@@ -185,7 +180,7 @@ class IndexBuilder:
         Raises
         ------
         FormatError
-            If it does not hold `entries` keys in the expected number of buckets.
+            If it does not hold `entries` keys in the expected number of buckets, in order.
         """
         total = int(shard.bucket_counts.sum(dtype=np.int64))
         found = (len(shard.bucket_counts), total, len(shard.remainders))
@@ -198,11 +193,8 @@ class IndexBuilder:
                 where=where,
             )
         self._add_masks(shard, where)
-        after = slice(self._bucket + 1, self._bucket + 1 + self._buckets)
-        np.cumsum(shard.bucket_counts, out=self._directory[after], dtype=np.uint32)
-        self._directory[after] += np.uint32(self._row)
-        self._remainders[self._row : self._row + entries] = shard.remainders
-        self._row += entries
+        if not self._lines.add(shard.bucket_counts, shard.remainders, self._bucket):
+            raise FormatError(Reason.INDEX_DAMAGED, "an index is not in order", where=where)
         self._bucket += self._buckets
 
     def _add_masks(self, shard: ShardIndex, where: object) -> None:
@@ -221,14 +213,4 @@ class IndexBuilder:
 
     def finish(self) -> Index:
         """Return the index of all shards."""
-        return Index(self._bucket_bits, self._directory, self._remainders, self._masks)
-
-
-def find_row(index: Index, value: int) -> int:
-    """Candidate row of one hash, or -1: the plain form of the probe in `match`."""
-    hashes = np.array([value], dtype=np.uint64)
-    bucket = int(shard_of(hashes, index.bucket_bits)[0])
-    remainder = bucket_and_remainder(hashes, index.bucket_bits)[1][0]
-    begin, end = int(index.directory[bucket]), int(index.directory[bucket + 1])
-    hits = np.flatnonzero(index.remainders[begin:end] == remainder)
-    return begin + int(hits[0]) if len(hits) else -1
+        return Index(self._bucket_bits, self._lines.finish(), self._masks)

@@ -12,8 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt import kernels
+from phrasemem.memfmt import gathering
 from phrasemem.memfmt.layout import BODY_OFFSET
+
+SMALL_BATCH = 1024
+"""Up to this many rows are announced to the kernel before they are read."""
 
 _PAGE = 4096
 _FORGET_SECONDS = 10.0
@@ -77,7 +80,7 @@ class MappedRows:
             self._announced[:] = 0
             self._announced_since = now
         fresh = np.empty(len(rows), dtype=np.int64)
-        count = kernels.not_announced(self._announced, rows, fresh)
+        count = gathering.not_announced(self._announced, rows, fresh)
         if count:
             self._announce(fresh[:count])
 

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 from phrasemem.memfmt import kernels
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.layout import RowLayout
+from phrasemem.memfmt.mapped import SMALL_BATCH, MappedRows
 from phrasemem.memfmt.table import Table
+
+_NO_LIMIT = np.empty((0, 0), dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -59,30 +62,51 @@ def find_candidates(
     Match
     """
     tokens, shape = _checked(tokens, start)
-    if longest is None:
-        longest = np.full(shape, 255, dtype=np.uint8)
-    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
-    kernels.find_candidates(
-        table.values, tokens, start, shortest, longest, match.rows, match.lengths
-    )
-    return match
+    return _search(table, tokens, start, shape, shortest, _NO_LIMIT if longest is None else longest)
 
 
-def settle(
-    table: Table, tokens: NDArray[np.int64], start: int, match: Match, *, shortest: int = 1
-) -> int:
-    """Make candidates exact, in place, by the tokens in their mapped rows.
+def find_exact(
+    table: Table, rows: MappedRows, tokens: NDArray[np.int64], start: int = 0, *, shortest: int = 1
+) -> Match:
+    """Find the longest key that ends at each position, by the tokens in the rows.
+
+    Parameters
+    ----------
+    table : Table
+    rows : MappedRows
+        The ones of the table.
+    tokens, start, shortest
+        As for :func:`find_candidates`.
 
     Returns
     -------
-    int
-        How many were wrong.
+    Match
     """
-    tokens, _ = _checked(tokens, start)
-    wrong: int = kernels.settle_candidates(
-        table.values, tokens, start, shortest, match.rows, match.lengths
+    tokens, shape = _checked(tokens, start)
+    if shape[0] * shape[1] > SMALL_BATCH:
+        return _search(table, tokens, start, shape, shortest, proof=kernels.BY_ROW)
+    # The rows of a few positions may have to be read from the device: all of them at once.
+    match = _search(table, tokens, start, shape, shortest, proof=kernels.BY_LINE)
+    rows.will_need(match.rows.reshape(-1))
+    kernels.settle(table.address, tokens, start, shortest, match.rows, match.lengths)
+    return match
+
+
+def _search(
+    table: Table,
+    tokens: NDArray[np.int64],
+    start: int,
+    shape: tuple[int, int],
+    shortest: int,
+    longest: NDArray[np.uint8] = _NO_LIMIT,
+    *,
+    proof: int = kernels.BY_TAIL,
+) -> Match:
+    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
+    kernels.find_longest(
+        table.address, tokens, start, shortest, longest, proof, match.rows, match.lengths
     )
-    return wrong
+    return match
 
 
 def agrees(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt import kernels
+from phrasemem.memfmt import gathering
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.layout import RowLayout
 from phrasemem.memfmt.manifest import PayloadInfo
-from phrasemem.memfmt.mapped import MappedRows
+from phrasemem.memfmt.mapped import SMALL_BATCH, MappedRows
 from phrasemem.memfmt.table import Table
-
-SMALL_BATCH = 1024
-"""Up to this many rows are announced to the kernel before they are read."""
 
 
 class PayloadReader:
@@ -51,7 +48,7 @@ class PayloadReader:
         return self.info.stride
 
     def __len__(self) -> int:
-        return int(self.table.values[kernels.ENTRIES])
+        return self.table.entries
 
     def will_need(self, rows: NDArray[np.int64]) -> None:
         """Start reading rows from the device, without waiting for them.
@@ -71,7 +68,7 @@ class PayloadReader:
         ----------
         rows : (k,) int64
         out : (k, stride) uint8, optional
-            Written and returned; C-contiguous and 8-byte aligned.
+            Written and returned; C-contiguous.
 
         Returns
         -------
@@ -80,23 +77,56 @@ class PayloadReader:
         Raises
         ------
         PhraseMemError
-            If a row is not in the memory.
+            If a row is not in the memory, or `out` has another form.
         """
         rows = self._checked(rows)
         if out is None:
             out = np.empty((len(rows), self.stride), dtype=np.uint8)
-        if len(rows) <= SMALL_BATCH:
-            self.mapped.will_need(rows)
-        kernels.gather_rows(self.table.values, rows, out.view(np.int64))
+        self._check_raw(out, len(rows))
+        self._announce_few(rows)
+        gathering.gather_rows(self.table.address, rows, out)
         return out
 
     def decode(self, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Read the vectors of raw rows: ``(k, stride) uint8 -> (k, dim) float32``."""
-        return self.layout.decode(raw)
+        """Read the vectors of raw rows: ``(k, stride) uint8 -> (k, dim) float32``.
+
+        Raises
+        ------
+        PhraseMemError
+            If these are not rows of this payload, C-contiguous.
+        """
+        self._check_raw(raw, len(raw))
+        out = np.empty((len(raw), self.dim), dtype=np.float32)
+        if self.dtype == "int8":
+            gathering.decode_int8(raw, self.layout.scale_offset, out)
+        else:
+            gathering.decode_float16(raw, self.layout.vector_offset, out)
+        return out
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read vectors: ``(k,) int64 -> (k, dim) float32``."""
-        return self.decode(self.gather_raw(rows))
+        rows = self._checked(rows)
+        self._announce_few(rows)
+        out = np.empty((len(rows), self.dim), dtype=np.float32)
+        if self.dtype == "int8":
+            gathering.gather_int8(self.table.address, rows, self.layout.scale_offset, out)
+        else:
+            gathering.gather_float16(self.table.address, rows, self.layout.vector_offset, out)
+        return out
+
+    def _check_raw(self, raw: NDArray[np.uint8], count: int) -> None:
+        # The kernels go by addresses: a wrong form would be a read or write elsewhere.
+        right = raw.shape == (count, self.stride) and raw.dtype == np.uint8
+        if not (right and raw.flags.c_contiguous):
+            raise PhraseMemError(
+                "wrong form of raw rows",
+                expected=f"({count}, {self.stride}) uint8, C-contiguous",
+                found=f"{raw.shape} {raw.dtype}",
+            )
+
+    def _announce_few(self, rows: NDArray[np.int64]) -> None:
+        if len(rows) <= SMALL_BATCH:
+            self.mapped.will_need(rows)
 
     def _checked(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         rows = np.ascontiguousarray(rows, dtype=np.int64)

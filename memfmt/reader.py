@@ -20,7 +20,7 @@ from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
 from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
-from phrasemem.memfmt.payload import SMALL_BATCH, PayloadReader
+from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
 
@@ -136,8 +136,10 @@ class MemoryReader:
         -------
         (k,) int64
         """
-        rows = np.empty(len(lengths), dtype=np.int64)
-        kernels.look_up(self._opened().values, tokens, lengths, rows)
+        # Small batches are common, and each call of a method costs as much as a key.
+        table = self._table or self._opened()
+        rows = np.empty(len(lengths), np.int64)
+        kernels.look_up(table.address, tokens, lengths, rows)
         return rows
 
     def get_many(self, keys: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -191,11 +193,7 @@ class MemoryReader:
             Rows and lengths, both (B, T - start). Exact.
         """
         table = self._opened()
-        found = match.find_candidates(table, tokens, start, shortest=shortest)
-        if found.rows.size <= SMALL_BATCH:
-            self._narrowest.mapped.will_need(found.rows.reshape(-1))
-        match.settle(table, tokens, start, found, shortest=shortest)
-        return found
+        return match.find_exact(table, self._narrowest.mapped, tokens, start, shortest=shortest)
 
     def prefix(self, tokens: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Record]]:
         """Iterate over the keys that begin with `tokens`: tokens, row and record, in key order."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from phrasemem.memfmt import kernels
+from phrasemem.memfmt import probe
 from phrasemem.memfmt.index import Index
 from phrasemem.memfmt.keys import initial_state
 from phrasemem.memfmt.manifest import Manifest
@@ -21,24 +20,37 @@ class Table:
     index : Index
     rows : MappedRows
         Of any payload: all hold the tokens.
+
+    Attributes
+    ----------
+    address : int
+        What kernels take.
+    entries : int
     """
 
     def __init__(self, manifest: Manifest, index: Index, rows: MappedRows) -> None:
+        lines = index.lines
         bases = rows.addresses - rows.first_rows * rows.stride
         first_rows = np.append(rows.first_rows, manifest.entries)
-        self._held = (index, rows, bases, first_rows)
-        self.values: NDArray[np.int64] = np.zeros(kernels.TABLE_SIZE, dtype=np.int64)
-        self.values[kernels.DIRECTORY] = index.directory.ctypes.data
-        self.values[kernels.REMAINDERS] = index.remainders.ctypes.data
-        self.values[kernels.MASKS] = index.length_masks.ctypes.data
-        self.values[kernels.MASKS_SIZE] = len(index.length_masks)
-        self.values[kernels.BUCKET_BITS] = index.bucket_bits
-        self.values[kernels.BASES] = bases.ctypes.data
-        self.values[kernels.FIRST_ROWS] = first_rows.ctypes.data
+        self.entries = manifest.entries
+        values = np.zeros(probe.TABLE_SIZE, dtype=np.int64)
+        values[probe.LINES] = lines.tags.ctypes.data
+        values[probe.LINE_COUNT] = len(lines.tags)
+        values[probe.TAILS] = lines.tails.ctypes.data
+        values[probe.SPILLED] = lines.spilled.ctypes.data
+        values[probe.SPILLED_ROWS] = lines.spilled_rows.ctypes.data
+        values[probe.SPILLED_COUNT] = len(lines.spilled)
+        values[probe.HASH_MASK] = -1 << (32 - index.bucket_bits)
+        values[probe.LENGTH_MASKS] = index.length_masks.ctypes.data
+        values[probe.LENGTH_MASKS_SIZE] = len(index.length_masks)
+        values[probe.BASES] = bases.ctypes.data
+        values[probe.FIRST_ROWS] = first_rows.ctypes.data
         # Fixed point, 32 bits: with it, row numbers below 2^32 do not overflow.
-        self.values[kernels.SHARDS_A_ROW] = (len(bases) << 32) // max(manifest.entries, 1)
-        self.values[kernels.STRIDE] = rows.stride
-        self.values[kernels.N_MAX] = manifest.n_max
-        self.values[kernels.ENTRIES] = manifest.entries
-        self.values[kernels.VOCAB_SIZE] = manifest.tokenizer.vocab_size
-        self.values[kernels.INITIAL_STATE] = initial_state(manifest.hash_seed).astype(np.int64)
+        values[probe.SHARDS_A_ROW] = (len(bases) << 32) // max(manifest.entries, 1)
+        values[probe.STRIDE] = rows.stride
+        values[probe.N_MAX] = manifest.n_max
+        values[probe.ENTRIES] = manifest.entries
+        values[probe.VOCAB_SIZE] = manifest.tokenizer.vocab_size
+        values[probe.INITIAL_STATE] = initial_state(manifest.hash_seed).astype(np.int64)
+        self._held = (index, rows, bases, first_rows, values)
+        self.address: int = values.ctypes.data

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import pytest
 
-from phrasemem.memfmt import kernels
+from phrasemem.memfmt import gathering, kernels, lines, probe
 from phrasemem.memfmt.intrinsics import kernel
 from phrasemem.memfmt.reader import MemoryReader
 
@@ -133,9 +133,11 @@ def test_without_a_folder_for_machine_code_the_kernels_still_run():
     assert kernel(namespace["twice"])(21) == 42
 
 
-def test_machine_code_is_made_anew_when_intrinsics_change():
-    source = Path(kernels.__file__).with_name("intrinsics.py").read_bytes()
-    assert hashlib.sha256(source).hexdigest().startswith(kernels.INTRINSICS)
+@pytest.mark.parametrize("module", [probe, kernels, gathering, lines])
+def test_machine_code_is_made_anew_when_what_it_inlines_changes(module):
+    for name, digest in module.INLINED.items():
+        source = Path(kernels.__file__).with_name(name).read_bytes()
+        assert hashlib.sha256(source).hexdigest().startswith(digest), name
 
 
 def test_the_format_needs_neither_torch_nor_dask():

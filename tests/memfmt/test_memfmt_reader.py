@@ -76,6 +76,31 @@ def test_gather_repeats_rows_and_writes_where_told(reader):
     assert payload.gather(rows[:0]).shape == (0, 12)
 
 
+@pytest.mark.parametrize("name", ["semantic", "small"])
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_fast_decoding_equals_the_plain_one_bit_by_bit(memory_path, name, data):
+    with MemoryReader.open(memory_path) as reader:
+        payload = reader.payload(name)
+    raw = np.frombuffer(data.draw(st.binary(min_size=640, max_size=640)), dtype=np.uint8)
+    raw = raw.reshape(-1, payload.stride)
+    with np.errstate(invalid="ignore", over="ignore"):
+        plain = payload.layout.decode(raw)
+    np.testing.assert_array_equal(payload.decode(raw), plain)
+    rows = np.array([699, 0, 699, 5])
+    assert np.array_equal(payload.gather(rows), payload.layout.decode(payload.gather_raw(rows)))
+
+
+def test_raw_rows_of_another_form_are_refused(reader):
+    payload = reader.payload("semantic")
+    good = payload.gather_raw(np.arange(4))
+    for bad in (good[:, :-1], good[:, ::2], good.view(np.int8), good[::2]):
+        with pytest.raises(PhraseMemError, match=r"wrong form of raw rows: expected \(\d, 64\)"):
+            payload.decode(bad)
+    with pytest.raises(PhraseMemError, match="wrong form of raw rows"):
+        payload.gather_raw(np.arange(5), good)
+
+
 @pytest.mark.parametrize("row", [-1, 700, 2**62])
 def test_rows_outside_the_memory_are_refused(reader, row):
     for call in (reader.payload("small").gather, reader.payload("small").will_need):
@@ -170,7 +195,7 @@ def test_fast_search_equals_the_plain_one(keys, texts, start, shortest, shard_bi
         [(r, n) for r, n in zip(*pair, strict=True)]
         for pair in zip(found.rows.tolist(), found.lengths.tolist(), strict=True)
     ] == expected
-    # No false candidates are to be expected among so few keys; `settle` has a test of its own.
+    # No false candidates are to be expected among so few keys; they have a test of their own.
     assert seen.rows.tolist() == found.rows.tolist()
 
 
