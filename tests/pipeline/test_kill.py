@@ -18,7 +18,7 @@ STAGES = (
     *("score", "embed", "layout", "pack"),
 )
 # Many small parts, so that every stage writes for a while.
-SMALL_PARTS = {"partition_chars": 3000, "held_out": 0.1, "shard_bits": 3}
+SMALL_PARTS = {"partition_chars": 3000, "held_out": 0.1, "shard_bits": 4}
 # Stages of a single part: the first write is already inside the only part.
 SINGLE = ("select", "score", "layout")
 
@@ -60,9 +60,12 @@ def kill_inside(
     stage: str, folder: Path, process: subprocess.Popen[bytes], dice: random.Random
 ) -> None:
     """Kill the process group a little after the stage's first finished part, or first write."""
-    ending = "" if stage in SINGLE else ".done.json"
+
+    def wrote(name: str) -> bool:
+        return stage in SINGLE or (name.endswith(".done.json") and not name.startswith(".tmp-"))
+
     deadline = time.monotonic() + 120
-    while not any(name.endswith(ending) for name in writes(folder)):
+    while not any(wrote(name) for name in writes(folder)):
         assert process.poll() is None, f"the build ended before {stage} wrote anything"
         assert time.monotonic() < deadline, f"{stage} never began"
         time.sleep(0.0005)
