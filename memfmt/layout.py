@@ -128,6 +128,14 @@ def _quantise(
     vectors: NDArray[np.floating], dtype: str
 ) -> tuple[NDArray[np.float32], NDArray[np.generic]]:
     """Scales and stored values, such that vector = scale * value; scale is 1 for float16."""
+    if vectors.dtype == dtype == "float16":
+        # Nothing to round or to scale; numpy compares numbers of 16 bits one by one.
+        finite = vectors.view(np.uint16) & np.uint16(0x7C00) != 0x7C00
+        if not finite.all():
+            raise PhraseMemError(
+                "a vector is not finite", where=f"row {np.argmin(finite.all(axis=1))}"
+            )
+        return np.ones(len(vectors), dtype=np.float32), vectors
     largest = np.abs(vectors).max(axis=1, initial=0).astype(np.float32)
     if not np.isfinite(largest).all():
         raise PhraseMemError(

@@ -158,14 +158,18 @@ def _items(
     entries: Entries, chosen: NDArray[np.int64], rows: NDArray[np.uint32], layout: Layout
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of LMDB: local row, then the record."""
-    encode = RecordCodec(layout.corpora, layout.dictionary).encode
     big_endian = entries.tokens[chosen].astype(">u4").tobytes()
+    begins = np.arange(len(chosen)) * 4 * layout.n_max
+    ends = begins + 4 * entries.lengths[chosen].astype(np.int64)
     local_rows = rows[chosen].astype(">u4").tobytes()
-    width = 4 * layout.n_max
-    for place, entry in enumerate(chosen.tolist()):
-        length = 4 * int(entries.lengths[entry])
-        key = big_endian[place * width : place * width + length] or ROOT_KEY
-        yield key, local_rows[4 * place : 4 * place + 4] + encode(entries.records[entry])
+    encoded = RecordCodec(layout.corpora, layout.dictionary).encode_all(
+        map(entries.records.__getitem__, chosen.tolist())
+    )
+    places = range(0, 4 * len(chosen), 4)
+    for begin, end, place, record in zip(
+        begins.tolist(), ends.tolist(), places, encoded, strict=True
+    ):
+        yield big_endian[begin:end] or ROOT_KEY, local_rows[place : place + 4] + record
 
 
 def _map_size(entries: Entries) -> int:

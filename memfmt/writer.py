@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -201,7 +203,10 @@ def _manifest(
         "block_bytes": BLOCK_BYTES,
     }
     names = sorted({*required_files(len(shards), [spec.name for spec in layout.payloads]), *extra})
-    files = {name: file_info(staging / name, BLOCK_BYTES) for name in names}
+    # Hashing releases the GIL; files are large, so threads are enough.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        infos = pool.map(lambda name: file_info(staging / name, BLOCK_BYTES), names)
+        files = dict(zip(names, infos, strict=True))
     return Manifest.model_validate({**fields, "files": files})
 
 
