@@ -19,6 +19,8 @@ _COMMANDS = {
     "generate": "Generate text, frozen and with memory, side by side.",
     "lookup": "Find the phrases of a text in a memory.",
     "publish": "Copy a verified memory to another folder.",
+    "pull": "Fetch a memory from a registry.",
+    "push": "Publish a memory in a registry.",
     "verify": "Check every byte of a memory.",
 }
 

@@ -1,0 +1,1 @@
+"""Registries of memories on any file system that fsspec reaches: publishing and fetching."""

@@ -1,0 +1,233 @@
+"""Memories to publish, and servers on loopback that can misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from phrasemem.memfmt.keys import pack_keys
+from phrasemem.memfmt.manifest import canonical
+from phrasemem.memfmt.records import Record
+from phrasemem.memfmt.remote.retry import Patience
+from phrasemem.memfmt.writer import (
+    CorpusInfo,
+    EncoderInfo,
+    Entries,
+    Header,
+    PayloadSpec,
+    TokenizerInfo,
+    write_memory,
+)
+
+DIM = 64
+BACKBONE = "ab" * 32
+
+
+def build_memory(path: Path, *, seed: int = 0, heldout: int = 3 << 20, free: bool = True) -> Path:
+    """Write a memory of 400 keys with a record of its build and a few MiB of held-out bytes."""
+    rng = np.random.default_rng(7)
+    keys = sorted({tuple(rng.integers(0, 50, n).tolist()) for n in rng.integers(1, 5, 500)})[:400]
+    tokens, lengths = pack_keys(keys, 5)
+    vectors = np.random.default_rng(seed).standard_normal((len(keys), DIM)).astype(np.float32)
+    records = [Record(" ".join(map(str, key)), 1.0, {"news": 1}, 1) for key in keys]
+    extra = path.parent / f"{path.name}.extra"
+    extra.mkdir(parents=True)
+    (extra / "heldout").write_bytes(np.random.default_rng(1).bytes(heldout))
+    corpora = [{"name": name, "redistributable": free} for name in ("news", "wiki")]
+    (extra / "build").write_text(json.dumps({"corpora": corpora}))
+    header = Header(
+        TokenizerInfo(fingerprint="f" * 64, name="a tokenizer", vocab_size=50),
+        5,
+        [PayloadSpec("semantic", DIM)],
+        [
+            CorpusInfo(
+                name=name, kind="web", licence=licence, source="test", documents=3, tokens=1000
+            )
+            for name, licence in (("news", "CC0-1.0" if free else "unknown"), ("wiki", "CC-BY"))
+        ],
+        EncoderInfo(id="an encoder", revision="1", dim=DIM),
+    )
+    write_memory(
+        path,
+        Entries(lengths, tokens, records, {"semantic": vectors}),
+        header,
+        shard_bits=1,
+        extra_files={"heldout.jsonl.zst": extra / "heldout", "build.json": extra / "build"},
+    )
+    return path
+
+
+def write_adapter(memory: Path, data: bytes = bytes(range(256)) * 99) -> Path:
+    """Write an adapter as the runtime does, with a report of its quality."""
+    folder = memory / "adapters" / BACKBONE
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = {"web": {"tokens": 100, "frozen": 20.0, "attached": 18.5, "shuffled": 20.5}}
+    entry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    plain = {
+        "magic": "phrasemem.adapter",
+        "point": "head",
+        "scale": 0.5,
+        "files": {"adapter.safetensors": entry},
+        "report": {"penalty": 0.25, "kinds": kinds},
+    }
+    checksum = hashlib.sha256(canonical(plain)).hexdigest()
+    (folder / "adapter.json").write_bytes(canonical(plain | {"checksum": checksum}))
+    (folder / "adapter.safetensors").write_bytes(data)
+    (folder.parent / f".{BACKBONE}.lock").touch()
+    return folder
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """All files of a memory but hidden ones, by path."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    return {n: p.read_bytes() for n, p in names.items() if "/." not in f"/{n}"}
+
+
+@pytest.fixture(scope="session")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory with an adapter. Tests must not change it."""
+    path = build_memory(tmp_path_factory.mktemp("transport") / "memory")
+    write_adapter(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def changed_memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with other vectors, and without an adapter."""
+    return build_memory(tmp_path_factory.mktemp("transport") / "changed", seed=1)
+
+
+@pytest.fixture
+def hasty() -> Patience:
+    """As stubborn as the default, without its waits."""
+    return Patience(first_wait=0.002, longest_wait=0.01)
+
+
+Answer = Callable[["_Handler", bytes], bool]
+
+
+@dataclass
+class Web:
+    """A web server over a folder. `meddle` may answer a request itself (and return True)."""
+
+    root: Path
+    url: str = ""
+    ranges: bool = True
+    meddle: Answer | None = None
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    sent: int = 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    web: Web
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        with self.web.lock:
+            self.web.requests.append((self.path, wanted))
+        path = self.web.root / unquote(self.path).lstrip("/")
+        if not path.is_file():
+            self.reply(404, b"", {})
+            return
+        data = path.read_bytes()
+        if self.web.meddle is None or not self.web.meddle(self, data):
+            self.serve(data)
+
+    def serve(self, data: bytes) -> None:
+        """Answer with the bytes that were asked for."""
+        wanted = self.headers.get("Range")
+        if wanted is None or not self.web.ranges:
+            self.reply(200, data, {})
+            return
+        start = int(wanted.removeprefix("bytes=").split("-")[0])
+        if start >= len(data):
+            self.reply(416, b"", {"Content-Range": f"bytes */{len(data)}"})
+            return
+        span = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self.reply(206, data[start:], {"Content-Range": span})
+
+    def reply(self, status: int, body: bytes, headers: dict[str, str], cut: int = 0) -> None:
+        """Send an answer; `cut` bytes of the body are kept back and the connection is closed."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        part = body[: len(body) - cut]
+        try:
+            self.wfile.write(part)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the client had what it wanted
+        with self.web.lock:
+            self.web.sent += len(part)
+        if cut:
+            self.wfile.flush()
+            self.close_connection = True
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    """A web server over ``tmp_path/registry``."""
+    served = Web(tmp_path / "registry")
+    handler = type("Handler", (_Handler,), {"web": served})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        served.url = f"http://127.0.0.1:{server.server_port}"
+        yield served
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """Endpoint of moto's S3 server."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """URL of a new bucket; s3fs finds the server through the environment."""
+    import s3fs
+
+    settings = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": s3,
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:20]
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
+    return f"s3://{name}"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHRASEMEM_CACHE", str(tmp_path / "cache"))
+    assert os.environ["PHRASEMEM_CACHE"]
