@@ -12,6 +12,7 @@ from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.manifest import Manifest
 from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.reader import MemoryReader
+from phrasemem.remote_cache import is_url, open_memory_path
 from phrasemem.runtime.tiers import HostTier, TierStats
 
 DEFAULT_DRAM_BYTES = 256 << 20
@@ -50,7 +51,9 @@ class PhraseMemory:
 
         Parameters
         ----------
-        path : path-like
+        path : path-like or str
+            A folder, or the URL of a registry, ``URL[@VERSION]``: fetched into the cache folder
+            unless it is there.
         dram_bytes : int
             What cached rows may take in RAM, bookkeeping included; 0 reads each row each time.
         payload : str
@@ -62,10 +65,13 @@ class PhraseMemory:
         ------
         FormatError
             If the memory is damaged or lacks the payload.
+        PhraseMemError
+            If it cannot be fetched.
         """
         if dram_bytes < 0:
             raise PhraseMemError("wrong dram_bytes", expected="0 or more", found=dram_bytes)
-        reader = MemoryReader.open(path, check=check)
+        folder = open_memory_path(path) if isinstance(path, str) and is_url(path) else path
+        reader = MemoryReader.open(folder, check=check)
         try:
             column = reader.payload(payload)
         except PhraseMemError:

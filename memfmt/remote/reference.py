@@ -49,7 +49,9 @@ class Reference:
         return cls(registry, checked_name(name))
 
     def __str__(self) -> str:
-        return f"{self.registry}@{self.name}"
+        short = f"{self.registry}@{self.name}"
+        # After a bare host, the short form would name a user.
+        return short if Reference.parse(short) == self else f"{self.registry}/@{self.name}"
 
 
 def checked_name(name: str) -> str:

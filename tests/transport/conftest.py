@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -177,6 +179,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.close_connection = True
 
+    def stall(
+        self, body: bytes, sent: int, reached: threading.Event, release: threading.Event
+    ) -> None:
+        """Send the beginning of the body, say so, and wait."""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:sent])
+        self.wfile.flush()
+        reached.set()
+        release.wait(60)
+        self.close_connection = True
+
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
 
@@ -207,6 +222,84 @@ def s3() -> Iterator[str]:
     _, port = server.get_host_and_port()
     yield f"http://127.0.0.1:{port}"
     server.stop()
+
+
+class Proxy:
+    """Passes bytes to and from a server, and cuts or stalls connections on request."""
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cuts = 0
+        self._lock = threading.Lock()
+        self.behave()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def behave(self) -> None:
+        """Pass everything on."""
+        self._cuts_left, self._limit = 0, 0
+        self._reached, self._release = threading.Event(), threading.Event()
+
+    def cut_after(self, limit: int, times: int) -> None:
+        """Close the next connections that carry so many bytes one way, at that byte."""
+        self._limit, self._cuts_left = limit, times
+
+    def stall_after(self, limit: int, reached: threading.Event, release: threading.Event) -> None:
+        """Hold up each connection that has carried so many bytes one way, and say so."""
+        self._limit, self._cuts_left = limit, 0
+        self._reached, self._release = reached, release
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        carried = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                carried += len(data)
+                if self._limit and carried >= self._limit and self._is_stopped():
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _is_stopped(self) -> bool:
+        """Stall, or tell whether to cut."""
+        with self._lock:
+            if self._cuts_left:
+                self._cuts_left -= 1
+                self.cuts += 1
+                return True
+        if not self._cuts_left and not self._release.is_set() and not self.cuts:
+            self._reached.set()
+            self._release.wait(60)
+        return False
+
+
+@pytest.fixture
+def proxy(s3: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy in front of the S3 server, through which s3fs goes from now on."""
+    between = Proxy(int(s3.rpartition(":")[2]))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", between.url)
+    yield between
+    between.close()
 
 
 @pytest.fixture

@@ -54,7 +54,9 @@ def altered(value: dict[str, object]) -> bytes:
     ],
 )
 def test_a_reference_is_a_registry_and_a_name(text: str, registry: str, name: str) -> None:
-    assert Reference.parse(text) == Reference(registry, name)
+    reference = Reference.parse(text)
+    assert reference == Reference(registry, name)
+    assert Reference.parse(str(reference)) == reference
 
 
 @pytest.mark.parametrize("text", ["", "@v1", "s3://", "reg@", "reg@-x", "reg@a b", "r@" + "v" * 65])

@@ -14,7 +14,7 @@ from phrasemem.memfmt.remote.push import push
 from phrasemem.memfmt.remote.retry import Patience
 from phrasemem.memfmt.remote.version import blob_name, version_name
 
-from .conftest import bytes_of
+from .conftest import Proxy, bytes_of
 
 
 def files(bucket: str) -> dict[str, bytes]:
@@ -134,3 +134,13 @@ def test_a_failed_push_goes_on(memory, bucket, tmp_path, hasty):
     again = push(memory, f"{bucket}/registry", patience=hasty)
     assert again.kept == 2
     assert again.sent == done.sent - 2
+
+
+def test_transfers_that_are_cut_are_tried_again(memory, bucket, proxy: Proxy, tmp_path, hasty):
+    proxy.cut_after(700_000, times=3)
+    push(memory, f"{bucket}/registry", patience=hasty)
+    assert proxy.cuts == 3
+    proxy.cut_after(700_000, times=3)
+    pull(f"{bucket}/registry", tmp_path / "copy", patience=hasty)
+    assert proxy.cuts == 6
+    assert bytes_of(tmp_path / "copy") == bytes_of(memory)
