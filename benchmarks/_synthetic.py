@@ -6,7 +6,11 @@ share their last tokens, and suffixes of keys are keys or not, as in text.
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import shutil
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +22,15 @@ from phrasemem.memfmt.keys import key_order, shard_of, tokens_hash
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.writer import (
+    CorpusInfo,
     Entries,
     Header,
+    Layout,
     PayloadSpec,
     TokenizerInfo,
     choose_seed,
     finish_memory,
+    train_dictionary,
     write_shard,
 )
 
@@ -31,7 +38,8 @@ VOCAB_SIZE = 49_152
 N_MAX = 6
 DIM = 16
 _SHARD_BITS = 3
-_FOLDER = Path("build/bench/synthetic")
+FOLDER = Path("build/bench/synthetic")
+_SMALL = 2_000_000
 _RECORD = Record("", 0.0, {}, 1)
 
 
@@ -62,52 +70,151 @@ def make_keys(entries: int, seed: int = 0) -> Keys:
     return Keys(lengths[chosen], tokens[chosen], stream)
 
 
-def memory(entries: int, keys: Keys) -> MemoryReader:
+def distinct_keys(entries: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Lengths and tokens of any number of distinct keys of 3 to 6 tokens, in little RAM."""
+    number = np.arange(entries, dtype=np.uint64)
+    # A factor without a common divisor permutes the numbers below VOCAB_SIZE ** 3.
+    number *= np.uint64(0x9E3779B1)
+    number %= np.uint64(VOCAB_SIZE**3)
+    lengths = (3 + np.arange(entries) % 4).astype(np.uint8)
+    tokens = np.zeros((entries, N_MAX), dtype=np.uint32)
+    for column in range(3):
+        tokens[:, column] = number % np.uint64(VOCAB_SIZE)
+        number //= np.uint64(VOCAB_SIZE)
+    for column in range(3, N_MAX):
+        tokens[:, column] = np.where(lengths > column, tokens[:, column - 3] ^ 1, 0)
+    return lengths, tokens
+
+
+def memory(entries: int, keys: Keys, dim: int = DIM) -> MemoryReader:
     """Open the memory of these keys, writing it first if it is not there."""
-    path = _FOLDER / f"memory-{entries}"
+    path = FOLDER / (f"memory-{entries}" if dim == DIM else f"memory-{entries}x{dim}")
     if not path.exists():
-        _write_memory(path, keys)
+        write_memory(path, keys.lengths, keys.tokens, vectors=vector_table(dim))
     return MemoryReader.open(path)
 
 
-def _write_memory(path: Path, keys: Keys) -> None:
+def vector_table(dim: int) -> NDArray[np.float16]:
+    """Vectors of keys: key `i` has the one at ``i % len``."""
+    return np.random.default_rng(dim).standard_normal((4096, dim)).astype(np.float16)
+
+
+def write_memory(
+    path: Path,
+    lengths: NDArray[np.uint8],
+    tokens: NDArray[np.uint32],
+    *,
+    vectors: NDArray[np.float16],
+    records: Sequence[Record] | None = None,
+    corpora: Sequence[str] = (),
+    shard_bits: int = _SHARD_BITS,
+    workers: int = 2,
+) -> float:
+    """Write a memory by several processes.
+
+    Returns
+    -------
+    float
+        Seconds, from the choice of the seed to the final name, without those in which the
+        processes take their share of what is given.
+    """
+    begin = time.perf_counter()
+    known = [
+        CorpusInfo(name=name, kind="web", licence="CC0", source="", documents=1, tokens=1)
+        for name in corpora
+    ]
     tokenizer = TokenizerInfo(fingerprint="synthetic", name="synthetic", vocab_size=VOCAB_SIZE)
-    header = Header(tokenizer, N_MAX, [PayloadSpec("semantic", DIM)])
-    seed = choose_seed(keys.lengths, keys.tokens)
-    layout = header.layout(entries=len(keys.lengths), hash_seed=seed, shard_bits=_SHARD_BITS)
-    shards = shard_of(tokens_hash(keys.tokens, keys.lengths, seed), _SHARD_BITS)
+    header = Header(tokenizer, N_MAX, [PayloadSpec("semantic", vectors.shape[1])], known)
+    seed = choose_seed(lengths, tokens)
+    dictionary = train_dictionary(records, corpora) if records else b""
+    layout = header.layout(
+        entries=len(lengths), hash_seed=seed, shard_bits=shard_bits, dictionary=dictionary
+    )
+    shards = shard_of(tokens_hash(tokens, lengths, seed), shard_bits)
     staging = path.with_name(f".{path.name}.staging")
     shutil.rmtree(staging, ignore_errors=True)
-    counts = []
-    for number in range(1 << _SHARD_BITS):
+    staging.mkdir(parents=True)
+
+    def entries(number: int) -> Entries:
         chosen = np.flatnonzero(shards == number)
-        vectors = np.zeros((len(chosen), DIM), dtype=np.float32)
-        records = [_RECORD] * len(chosen)
-        entries = Entries(keys.lengths[chosen], keys.tokens[chosen], records, {"semantic": vectors})
-        counts.append(write_shard(staging, number, entries, layout))
-    finish_memory(staging, path, header, layout, counts)
+        mine = [_RECORD] * len(chosen)
+        if records:
+            mine = [records[i] for i in chosen.tolist()]
+            # Its own copies: those of the parent would be copied page by page in between.
+            mine = [Record(r.text + "", r.score, dict(r.counts), r.documents) for r in mine]
+        payloads = {"semantic": vectors[chosen % len(vectors)]}
+        return Entries(lengths[chosen], tokens[chosen], mine, payloads)
+
+    seconds = time.perf_counter() - begin
+    seconds += _write_shards(staging, 1 << shard_bits, entries, layout, workers)
+    begin = time.perf_counter()
+    finish_memory(staging, path, header, layout, np.bincount(shards).tolist())
+    return seconds + time.perf_counter() - begin
+
+
+def _write_shards(
+    staging: Path, count: int, entries: Callable[[int], Entries], layout: Layout, workers: int
+) -> float:
+    """Return the seconds from the moment at which all processes have their entries."""
+    fork = multiprocessing.get_context("fork")
+    ready = fork.Barrier(workers + 1)
+
+    def work(worker: int) -> None:
+        numbers = range(worker, count, workers)
+        # Those of a large memory would not fit, and are made in turn, within the time.
+        small = layout.entries <= _SMALL
+        ready_made = {number: entries(number) for number in numbers if small}
+        ready.wait()
+        for number in numbers:
+            write_shard(staging, number, ready_made.get(number) or entries(number), layout)
+
+    gc.freeze()
+    processes = [fork.Process(target=work, args=(worker,)) for worker in range(workers)]
+    for process in processes:
+        process.start()
+    ready.wait()
+    begin = time.perf_counter()
+    for process in processes:
+        process.join()
+    gc.unfreeze()
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a shard was not written")
+    return time.perf_counter() - begin
 
 
 def lmdb_rival(entries: int, keys: Keys, rows: NDArray[np.int64]) -> lmdb.Environment:
     """Open one LMDB database, key to row id, written in key order."""
-    path = _FOLDER / f"rival-{entries}.mdb"
+    path = FOLDER / f"rival-{entries}.mdb"
     if not path.exists():
-        _write_rival(path, keys, rows)
+        _write_rival(path, keys, rows.astype(">u8")[:, None].view(np.uint8))
+    return open_rival(path)
+
+
+def lmdb_vectors_rival(entries: int, keys: Keys, dim: int) -> Path:
+    """Return one LMDB database, key to vector, written in key order."""
+    path = FOLDER / f"rival-{entries}x{dim}.mdb"
+    if not path.exists():
+        table = vector_table(dim)
+        _write_rival(path, keys, table.view(np.uint8))
+    return path
+
+
+def open_rival(path: Path) -> lmdb.Environment:
+    """Open a rival in the way that is best for it: LMDB's read-ahead only costs here."""
     return lmdb.open(str(path), subdir=False, readonly=True, lock=False, readahead=False)
 
 
-def _write_rival(path: Path, keys: Keys, rows: NDArray[np.int64]) -> None:
+def _write_rival(path: Path, keys: Keys, values: NDArray[np.uint8]) -> None:
+    """Write keys in order; key `i` has the value at ``i % len``."""
     order = key_order(keys.tokens, keys.lengths)
     packed = keys_as_bytes(keys.tokens[order], keys.lengths[order])
-    values = rows[order].astype(">u8").tobytes()
     draft = path.with_suffix(".writing")
     draft.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with lmdb.open(str(draft), subdir=False, map_size=1 << 36, lock=False, sync=False) as rival:
         for begin in range(0, len(order), 100_000):
-            items = [
-                (packed[i], values[8 * i : 8 * i + 8])
-                for i in range(begin, min(begin + 100_000, len(order)))
-            ]
+            chosen = order[begin : begin + 100_000] % len(values)
+            items = zip(packed[begin : begin + 100_000], map(bytes, values[chosen]), strict=True)
             with rival.begin(write=True) as transaction:
                 transaction.cursor().putmulti(items, append=True)
     draft.rename(path)

@@ -100,12 +100,16 @@ def _length_masks(
 
 def write_index(path: Path, index: ShardIndex) -> None:
     """Write the index of a shard as an Arrow IPC file of one row of lists."""
-    columns = [
-        pa.LargeListArray.from_arrays([0, len(values)], pa.array(values, type=kind))
-        for values, kind in ((getattr(index, name), kind) for name, kind in _COLUMNS.items())
-    ]
+    columns = [_one_list(getattr(index, name), kind) for name, kind in _COLUMNS.items()]
     with path.open("wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+
+def _one_list(values: NDArray[np.unsignedinteger], kind: pa.DataType) -> pa.Array:
+    # From buffers: for arrays of numpy, pyarrow would first import pandas.
+    flat = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    offsets = pa.py_buffer(np.array([0, len(values)], dtype=np.int64))
+    return pa.Array.from_buffers(pa.large_list(kind), 1, [None, offsets], children=[flat])
 
 
 def read_index(data: bytes, where: object) -> ShardIndex:

@@ -124,8 +124,13 @@ def _pack_all(records: Iterable[Record], corpora: Sequence[str], packer: Any) ->
                 expected=list(corpora),
                 found=sorted(counts.keys() - known),
             )
-        numbers = map(int, map(counts.get, corpora, zeros))
-        yield pack((record.text, float(record.score), int(record.documents), *numbers))
+        score, numbers = float(record.score), map(counts.get, corpora, zeros)
+        try:
+            yield pack((record.text, score, record.documents, *numbers))
+        except TypeError:
+            # Numbers of numpy, which msgpack does not know.
+            numbers = map(int, map(counts.get, corpora, zeros))
+            yield pack((record.text, score, int(record.documents), *numbers))
 
 
 def train_dictionary(records: Sequence[Record], corpora: Sequence[str] | None = None) -> bytes:

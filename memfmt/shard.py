@@ -65,7 +65,8 @@ def write_shard(folder: Path, number: int, entries: Entries, layout: Layout) -> 
     """Write a shard and flush it to the device.
 
     Takes and returns plain data, so that it runs in any process. Writing a shard again, after
-    a kill, gives the same bytes. RAM: one payload of this shard, besides `entries`.
+    a kill, gives the same bytes. RAM: one payload of this shard, or its encoded records, besides
+    `entries`.
 
     Parameters
     ----------
@@ -133,13 +134,16 @@ def _write_keys(path: Path, entries: Entries, order: NDArray[np.int64], layout: 
     rows = np.empty(len(order), dtype=np.uint32)
     rows[order] = np.arange(len(order))
     sorted_by_key = key_order(entries.tokens, entries.lengths)
+    # In the order in which they came, and so lie in memory: in that of the keys, following the
+    # references of records takes longer than writing them.
+    records = [*RecordCodec(layout.corpora, layout.dictionary).encode_all(entries.records)]
     path.unlink(missing_ok=True)
     try:
         with _create_lmdb(path, _map_size(entries)) as environment:
             for begin in range(0, len(order), _BATCH):
                 chosen = sorted_by_key[begin : begin + _BATCH]
                 with environment.begin(write=True) as transaction:
-                    items = _items(entries, chosen, rows, layout)
+                    items = _items(entries, chosen, rows, records)
                     transaction.cursor().putmulti(items, dupdata=False, append=True)
     except lmdb.Error as error:
         # On a full disk LMDB reports a short write as an input/output error.
@@ -155,21 +159,18 @@ def _create_lmdb(path: Path, map_size: int) -> lmdb.Environment:
 
 
 def _items(
-    entries: Entries, chosen: NDArray[np.int64], rows: NDArray[np.uint32], layout: Layout
+    entries: Entries, chosen: NDArray[np.int64], rows: NDArray[np.uint32], records: list[bytes]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of LMDB: local row, then the record."""
+    width = 4 * entries.tokens.shape[1]
     big_endian = entries.tokens[chosen].astype(">u4").tobytes()
-    begins = np.arange(len(chosen)) * 4 * layout.n_max
-    ends = begins + 4 * entries.lengths[chosen].astype(np.int64)
+    begins = range(0, width * len(chosen), width)
+    ends = (np.array(begins) + 4 * entries.lengths[chosen].astype(np.int64)).tolist()
     local_rows = rows[chosen].astype(">u4").tobytes()
-    encoded = RecordCodec(layout.corpora, layout.dictionary).encode_all(
-        map(entries.records.__getitem__, chosen.tolist())
-    )
     places = range(0, 4 * len(chosen), 4)
-    for begin, end, place, record in zip(
-        begins.tolist(), ends.tolist(), places, encoded, strict=True
-    ):
-        yield big_endian[begin:end] or ROOT_KEY, local_rows[place : place + 4] + record
+    for entry, begin, end, place in zip(chosen.tolist(), begins, ends, places, strict=True):
+        key = big_endian[begin:end] or ROOT_KEY
+        yield key, local_rows[place : place + 4] + records[entry]
 
 
 def _map_size(entries: Entries) -> int:
