@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 
 class PhraseMemError(Exception):
@@ -38,6 +39,11 @@ class PhraseMemError(Exception):
         self.hint = hint
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is rebuilt from its positional arguments, which a subclass may order as
+        # it likes; an error must arrive whole from a worker process.
+        return _restore, (type(self), vars(self).copy())
+
     def __str__(self) -> str:
         text = self.message
         if self.where is not None:
@@ -49,6 +55,13 @@ class PhraseMemError(Exception):
         if self.hint is not None:
             text += f" ({self.hint})"
         return " ".join(text.split())
+
+
+def _restore(cls: type[PhraseMemError], state: dict[str, Any]) -> PhraseMemError:
+    error = cls.__new__(cls)
+    PhraseMemError.__init__(error, state["message"])
+    vars(error).update(state)
+    return error
 
 
 class Reason(StrEnum):

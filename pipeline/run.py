@@ -15,7 +15,7 @@ from pathlib import Path
 import filelock
 import numpy as np
 
-from phrasemem.memfmt import durable, writer
+from phrasemem.memfmt import durable, manifest, writer
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline import existing, pack
 from phrasemem.pipeline.config import BuildConfig
@@ -214,5 +214,11 @@ def _locked(work: Path) -> Iterator[None]:
         ) from error
 
 
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _size(memory: Path) -> int:
+    """Return the bytes of what was built here: adapters come later and are not counted."""
+    files = (path for path in memory.rglob("*") if path.is_file())
+    return sum(
+        path.stat().st_size
+        for path in files
+        if path.relative_to(memory).parts[0] != manifest.ADAPTERS_NAME
+    )
