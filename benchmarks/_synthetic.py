@@ -70,17 +70,15 @@ def make_keys(entries: int, seed: int = 0) -> Keys:
     return Keys(lengths[chosen], tokens[chosen], stream)
 
 
-def distinct_keys(entries: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """Lengths and tokens of any number of distinct keys of 3 to 6 tokens, in little RAM."""
-    number = np.arange(entries, dtype=np.uint64)
+def numbered_keys(numbers: NDArray[np.integer]) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Lengths and tokens of keys of 3 to 6 tokens; different numbers give different keys."""
+    lengths = (3 + numbers % 4).astype(np.uint8)
     # A factor without a common divisor permutes the numbers below VOCAB_SIZE ** 3.
-    number *= np.uint64(0x9E3779B1)
-    number %= np.uint64(VOCAB_SIZE**3)
-    lengths = (3 + np.arange(entries) % 4).astype(np.uint8)
-    tokens = np.zeros((entries, N_MAX), dtype=np.uint32)
+    rest = numbers.astype(np.uint64) * np.uint64(0x9E3779B1) % np.uint64(VOCAB_SIZE**3)
+    tokens = np.zeros((len(numbers), N_MAX), dtype=np.uint32)
     for column in range(3):
-        tokens[:, column] = number % np.uint64(VOCAB_SIZE)
-        number //= np.uint64(VOCAB_SIZE)
+        tokens[:, column] = rest % np.uint64(VOCAB_SIZE)
+        rest //= np.uint64(VOCAB_SIZE)
     for column in range(3, N_MAX):
         tokens[:, column] = np.where(lengths > column, tokens[:, column - 3] ^ 1, 0)
     return lengths, tokens
@@ -182,9 +180,11 @@ def _write_shards(
     return time.perf_counter() - begin
 
 
-def lmdb_rival(entries: int, keys: Keys, rows: NDArray[np.int64]) -> lmdb.Environment:
+def lmdb_rival(
+    entries: int, keys: Keys, rows: NDArray[np.int64], name: str = "rival"
+) -> lmdb.Environment:
     """Open one LMDB database, key to row id, written in key order."""
-    path = FOLDER / f"rival-{entries}.mdb"
+    path = FOLDER / f"{name}-{entries}.mdb"
     if not path.exists():
         _write_rival(path, keys, rows.astype(">u8")[:, None].view(np.uint8))
     return open_rival(path)
