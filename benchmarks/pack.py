@@ -1,12 +1,12 @@
 """Pack keys, records and given vectors into a memory, by two processes.
 
-    python -m benchmarks.pack [--full]
+    python -m benchmarks.pack [--full] [--memory build/memory]
 
 From arrays and records in RAM to a complete memory under its final name: seed, dictionary, index,
 rows, keys, checksums, manifest, everything flushed. One rival is py-lmdb on this machine, as one
 would first write it: a `put` for each key, in the order in which keys come, of the row, the
 msgpack record and the vector. The other is a figure that was published, from another machine:
-TF-Engram's index stage.
+TF-Engram's index stage. With ``--memory``, only the bytes a phrase of a memory that is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import lmdb
 import msgpack
 import numpy as np
 
-from benchmarks import _synthetic
+from benchmarks import _disk, _synthetic
 from benchmarks._harness import Result, report
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.records import Record
@@ -36,7 +36,12 @@ _WORDS = 20_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="10M entries instead of 1M")
-    entries = 10_000_000 if parser.parse_args().full else 1_000_000
+    parser.add_argument("--memory", type=Path, help="a memory to measure")
+    arguments = parser.parse_args()
+    if arguments.memory:
+        report(_sizes(arguments.memory), "pack_bytes")
+        return
+    entries = 10_000_000 if arguments.full else 1_000_000
     keys = _synthetic.make_keys(entries)
     records = _records(keys)
     path = _synthetic.FOLDER / "packed"
@@ -69,19 +74,7 @@ def main() -> None:
         value=2 * entries / cpu,
         note="with the making of the records",
     )
-    size = _bytes_beside_rows(path) / entries
-    sizes = replace(
-        measured,
-        name="pack/bytes beside the rows",
-        value=size,
-        unit="bytes a phrase",
-        rival="TF-Engram's index, without text",
-        rival_value=110,
-        higher_is_better=False,
-        target=1,
-        note="keys with records, and index; no catalogue",
-    )
-    report([measured, published, alone, sizes], "pack")
+    report([measured, published, alone, *_sizes(path)], "pack")
     shutil.rmtree(path)
 
 
@@ -169,12 +162,24 @@ def _cpu_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in usage)
 
 
-def _bytes_beside_rows(path: Path) -> int:
-    return sum(
-        file.stat().st_size
-        for file in path.rglob("*")
-        if file.is_file() and not file.name.startswith("rows-")
+def _sizes(path: Path) -> list[Result]:
+    sizes = _disk.bytes_a_phrase(path)
+    held_out = sizes.pop("held-out text", 0.0)
+    total = Result(
+        name="pack/bytes beside the rows",
+        value=sum(sizes.values()),
+        unit="bytes a phrase",
+        rival="TF-Engram's index, without text",
+        rival_value=110,
+        state="on disk",
+        target=1,
+        note="" if "catalogue" in sizes else "no catalogue",
     )
+    parts = [
+        replace(total, name=f"pack/bytes: {kind}", value=size, rival_value=None, note="")
+        for kind, size in [*sizes.items(), ("held-out text, not counted", held_out)]
+    ]
+    return [total, *parts]
 
 
 if __name__ == "__main__":

@@ -247,10 +247,10 @@ from phrasemem.memfmt.errors import FormatError
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.verify import verify
 
-memory, seed = Path(sys.argv[1]), int(sys.argv[2])
+memory, seed, changes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 rng = random.Random(seed)
 files = sorted(path for path in memory.rglob("*") if path.is_file())
-for number in range(200):
+for number in range(changes):
     path = files[number % len(files)]
     data = path.read_bytes()
     changed = bytearray(data)
@@ -271,21 +271,69 @@ for number in range(200):
 """
 
 
-def test_two_hundred_flips_and_truncations_are_found_and_none_kills_the_process(memory):
+@pytest.mark.parametrize(
+    ("seed", "changes"), [(11, 200), pytest.param(12, 1000, marks=pytest.mark.slow)]
+)
+def test_flips_and_truncations_are_found_and_none_kills_the_process(memory, seed, changes):
     # A process of its own, since the failure to be excluded is SIGBUS.
     run = subprocess.run(
-        [sys.executable, "-c", _MUTATE, str(memory), "11"],
+        [sys.executable, "-c", _MUTATE, str(memory), str(seed), str(changes)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(lines) == 200
+    assert len(lines) == changes
     for line in lines:
         assert line["file"] in line["verify"], line
         assert line["file"] in line["full"], line
     verify(memory)
+
+
+_READ_DAMAGED = """
+import random, sys
+from pathlib import Path
+import numpy as np
+from phrasemem.memfmt.errors import FormatError
+from phrasemem.memfmt.reader import MemoryReader
+
+memory, seed, changes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+rng = random.Random(seed)
+with MemoryReader.open(memory) as reader:
+    lengths, tokens = reader.row_tokens(np.arange(len(reader)))
+files = sorted(memory.glob("shard-*/rows-*.arrow"))
+for number in range(changes):
+    path = files[number % len(files)]
+    data = path.read_bytes()
+    changed = bytearray(data)
+    # In the first bytes of a row, where its key stands.
+    place = 4096 + 64 * rng.randrange((len(data) - 4096) // 64) + rng.randrange(24)
+    changed[min(place, len(data) - 1)] ^= 1 << rng.randrange(8)
+    path.write_bytes(changed)
+    with MemoryReader.open(memory) as reader:
+        rows = reader.look_up(tokens, lengths)
+        wrong = rows[(rows != np.arange(len(rows))) & (rows >= 0)]
+        text = np.where(np.arange(tokens.shape[1]) < lengths[:, None], tokens, -1)
+        reader.longest_match(text.astype(np.int64))
+    path.write_bytes(data)
+    print(len(wrong), int((rows < 0).sum()), flush=True)
+"""
+
+
+def test_a_row_whose_key_was_altered_is_lost_but_never_given_for_another(memory):
+    # Without full checks: the tokens in the row are what proves a match.
+    run = subprocess.run(
+        [sys.executable, "-c", _READ_DAMAGED, str(memory), "3", "100"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = [tuple(map(int, line.split())) for line in run.stdout.splitlines()]
+    assert len(found) == 100
+    assert {wrong for wrong, _ in found} == {0}
+    assert {lost for _, lost in found} == {0, 1}
 
 
 def test_no_wrong_row_is_ever_given_when_opened_with_full_checks(memory, many_keys, vectors):
