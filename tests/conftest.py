@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-_ALLOWED = Path(__file__).parent / "allowed_skips.txt"
+ROOT = Path(__file__).parents[1]
+_ALLOWED = ROOT / "tests" / "allowed_skips.txt"
 
 
 def _allowed_patterns() -> list[str]:
@@ -27,3 +30,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if unexpected:
         reporter.write_line(f"\nskips that tests/allowed_skips.txt does not name: {unexpected}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def docs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build ``build/memory`` of the ``tiny`` profile in a scratch folder, by the real command."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "corpora.yaml").write_bytes((ROOT / "corpora.yaml").read_bytes())
+    command = [str(Path(sys.executable).with_name("phrasemem")), "build", "--profile", "tiny"]
+    command += ["--calibration-tokens", "2000"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
