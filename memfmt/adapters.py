@@ -56,6 +56,8 @@ def read_description(folder: Path) -> dict[str, Any]:
         If it is missing, is no JSON object, or was altered.
     """
     path = folder / DESCRIPTION_NAME
+    if folder.is_symlink():
+        raise AdapterFilesError("an adapter is a link to elsewhere", where=folder)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_DESCRIPTION_BYTES:
         raise AdapterFilesError(f"{DESCRIPTION_NAME} is missing or is no such file", where=folder)
     data = path.read_bytes()
@@ -91,8 +93,9 @@ def adapter_files(memory: Path) -> dict[str, FileEntry]:
     found: dict[str, FileEntry] = {}
     for folder in adapter_folders(memory):
         prefix = f"{ADAPTERS_NAME}/{folder.name}"
+        described = _described_files(folder)
         found[f"{prefix}/{DESCRIPTION_NAME}"] = entry_of(folder / DESCRIPTION_NAME)
-        for name, expected in _described_files(folder).items():
+        for name, expected in described.items():
             _check(folder / name, expected)
             found[f"{prefix}/{name}"] = expected
     return dict(sorted(found.items()))

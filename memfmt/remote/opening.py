@@ -11,6 +11,7 @@ from phrasemem.memfmt.remote.errors import MissingExtraError, RegistryError
 from phrasemem.memfmt.remote.folder_store import FolderStore
 from phrasemem.memfmt.remote.http_store import HttpStore
 from phrasemem.memfmt.remote.reference import is_url
+from phrasemem.memfmt.remote.s3_store import S3Store
 from phrasemem.memfmt.remote.store import Store
 
 # What a protocol needs besides fsspec, and the extra that installs it.
@@ -40,8 +41,10 @@ def open_store(url: str) -> Iterator[Store]:
     MissingExtraError
         If a package is not installed, with the line that installs it.
     RegistryError
-        If the URL means nothing to fsspec.
+        If the URL means nothing to fsspec, or is a chain of several.
     """
+    if "::" in url:
+        raise RegistryError("a registry is one place, not a chain of file systems", found=url)
     protocol = url.partition("://")[0].lower() if is_url(url) else "file"
     package, extra = _EXTRAS.get(protocol, ("fsspec", "remote"))
     for needed in dict.fromkeys(("fsspec", package)):
@@ -78,6 +81,8 @@ def _store(url: str, protocol: str) -> Store:
         return FolderStore(filesystem, root, url)
     if protocol in ("http", "https"):
         return HttpStore(filesystem, root, url)
+    if protocol in ("s3", "s3a"):
+        return S3Store(filesystem, root, url)
     # Each write to the hub is a commit, and commits at the same time refuse each other.
     return Store(filesystem, root, url, writers=1 if protocol == "hf" else None)
 
@@ -89,4 +94,5 @@ def _http_options() -> dict[str, Any]:
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=_SECONDS_TO_CONNECT, sock_read=_SECONDS_OF_SILENCE
     )
-    return {"timeout": timeout, "trust_env": True}
+    # What lies in the buffer is lost when the connection is: keep it small.
+    return {"timeout": timeout, "trust_env": True, "read_bufsize": 1 << 16}

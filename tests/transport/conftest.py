@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -196,13 +197,21 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that hung up."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[Web]:
     """A web server over ``tmp_path/registry``."""
     served = Web(tmp_path / "registry")
     handler = type("Handler", (_Handler,), {"web": served})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         served.url = f"http://127.0.0.1:{server.server_port}"
@@ -213,7 +222,13 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
-    """Endpoint of moto's S3 server."""
+    """Endpoint of an S3 server: moto's, or the one that ``PHRASEMEM_TEST_S3`` names.
+
+    Another server takes its keys from the AWS environment.
+    """
+    if endpoint := os.environ.get("PHRASEMEM_TEST_S3"):
+        yield endpoint
+        return
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
@@ -308,8 +323,8 @@ def bucket(s3: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
     import s3fs
 
     settings = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_ACCESS_KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID", "test"),
+        "AWS_SECRET_ACCESS_KEY": os.environ.get("AWS_SECRET_ACCESS_KEY", "test"),
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": s3,
     }

@@ -165,6 +165,18 @@ def test_a_damaged_memory_or_adapter_is_not_published(memory, tmp_path):
     assert not (tmp_path / "registry").exists()
 
 
+def test_an_adapter_is_not_a_link(memory, tmp_path):
+    path = Path(shutil.copytree(memory, tmp_path / "memory"))
+    elsewhere = (path / "adapters" / BACKBONE).rename(tmp_path / "elsewhere")
+    (path / "adapters" / BACKBONE).symlink_to(elsewhere)
+    with pytest.raises(AdapterFilesError, match="an adapter is a link to elsewhere"):
+        push(path, str(tmp_path / "registry"))
+    (path / "adapters" / BACKBONE).unlink()
+    (path / "adapters" / BACKBONE).mkdir()
+    with pytest.raises(AdapterFilesError, match=r"adapter.json is missing"):
+        push(path, str(tmp_path / "registry"))
+
+
 @pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "sub/file", ".hidden", "a\\b"])
 def test_an_adapter_cannot_name_a_file_elsewhere(memory, tmp_path, name):
     path = Path(shutil.copytree(memory, tmp_path / "memory"))
@@ -250,6 +262,7 @@ def test_an_error_is_one_line(memory, tmp_path, capsys):
         (["push", str(path), str(tmp_path / "r")], ["news (licence unknown)", "--accept-licence"]),
         (["push", str(memory), "http://127.0.0.1:9/x"], ["this registry can only be read"]),
         (["push", str(memory), "zzz://x"], ["cannot open this registry"]),
+        (["push", str(memory), "simplecache::s3://x"], ["one place, not a chain"]),
         (["pull", str(tmp_path / "none"), str(tmp_path / "c")], ["no version or alias", "latest"]),
     ):
         with pytest.raises(SystemExit) as caught:

@@ -14,7 +14,7 @@ from phrasemem.memfmt.remote.push import push
 from phrasemem.memfmt.remote.retry import Patience
 from phrasemem.memfmt.remote.version import blob_name, version_name
 
-from .conftest import Proxy, bytes_of
+from .conftest import Proxy, build_memory, bytes_of
 
 
 def files(bucket: str) -> dict[str, bytes]:
@@ -144,3 +144,13 @@ def test_transfers_that_are_cut_are_tried_again(memory, bucket, proxy: Proxy, tm
     pull(f"{bucket}/registry", tmp_path / "copy", patience=hasty)
     assert proxy.cuts == 6
     assert bytes_of(tmp_path / "copy") == bytes_of(memory)
+
+
+def test_long_files_travel_in_parts(bucket, proxy: Proxy, tmp_path, hasty, monkeypatch):
+    monkeypatch.setattr("phrasemem.memfmt.remote.s3_store._PART_BYTES", 5 << 20)
+    path = build_memory(tmp_path / "memory", heldout=11 << 20)
+    proxy.cut_after(2_000_000, times=2)
+    push(path, f"{bucket}/registry", patience=hasty)
+    assert proxy.cuts == 2
+    pull(f"{bucket}/registry", tmp_path / "copy", patience=hasty)
+    assert bytes_of(tmp_path / "copy") == bytes_of(path)
