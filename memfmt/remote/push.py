@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,15 +15,15 @@ from phrasemem.memfmt.remote.errors import RegistryError, TransferError
 from phrasemem.memfmt.remote.licences import check_licences
 from phrasemem.memfmt.remote.lookup import read_version, resolve
 from phrasemem.memfmt.remote.opening import open_store
-from phrasemem.memfmt.remote.parallel import DEFAULT_WORKERS, run_all
+from phrasemem.memfmt.remote.parallel import DEFAULT_WORKERS
 from phrasemem.memfmt.remote.reference import LATEST, checked_name
 from phrasemem.memfmt.remote.retry import Patience
 from phrasemem.memfmt.remote.store import Store
+from phrasemem.memfmt.remote.upload import send_blobs, write
 from phrasemem.memfmt.remote.version import (
     Alias,
     Version,
     alias_name,
-    blob_name,
     card_name,
     serialise,
     version_name,
@@ -119,7 +118,7 @@ def push(
             sent = (
                 [0, 0]
                 if already and not check_blobs
-                else _send_blobs(store, folder, files, check_blobs, workers, patience)
+                else send_blobs(store, folder, files, check_blobs, workers, patience)
             )
             text = card(folder, manifest, chosen).encode()
             if not already:
@@ -176,47 +175,6 @@ def _refuse_taken_names(
             raise RegistryError(f"{name!r} cannot be version and alias at once", where=where)
 
 
-def _send_blobs(
-    store: Store,
-    folder: Path,
-    files: dict[str, FileEntry],
-    check_blobs: bool,
-    workers: int,
-    patience: Patience,
-) -> list[int]:
-    """Write the blobs that are missing; return how many, and how many bytes."""
-    sent: list[int] = []
-
-    def job(path: str, entry: FileEntry) -> None:
-        name = blob_name(entry.sha256)
-        where = store.where(name)
-        if not patience.call(where, lambda: _is_there(store, name, entry, check_blobs)):
-            _write(patience, where, lambda: _send(store, name, folder / path, entry))
-            sent.append(entry.bytes)
-
-    unique = {entry.sha256: (path, entry) for path, entry in files.items()}
-    order = sorted(unique.values(), key=lambda item: (-item[1].bytes, item[0]))
-    run_all([partial(job, *item) for item in order], store.writers or workers, patience)
-    return [len(sent), sum(sent)]
-
-
-def _is_there(store: Store, name: str, entry: FileEntry, check: bool) -> bool:
-    if store.size(name) != entry.bytes:
-        return False
-    if not check:
-        return True
-    digest = hashlib.sha256()
-    for piece in store.pieces(name, 0, entry.bytes):
-        digest.update(piece)
-    return digest.hexdigest() == entry.sha256
-
-
-def _send(store: Store, name: str, path: Path, entry: FileEntry) -> None:
-    store.put_file(name, path)
-    if (found := store.size(name)) != entry.bytes:
-        raise OSError(f"{entry.bytes} bytes were sent, but {found} are there")
-
-
 def _publish(
     store: Store, version: Version, text: bytes, numbered: bool, patience: Patience
 ) -> Version:
@@ -224,9 +182,9 @@ def _publish(
     while True:
         name, data = version_name(version.version), serialise(version)
         where = store.where(name)
-        _write(patience, where, partial(store.put, card_name(version.version), text))
+        write(patience, where, partial(store.put, card_name(version.version), text))
         try:
-            _write(patience, where, partial(store.create, name, data))
+            write(patience, where, partial(store.create, name, data))
         except FileExistsError as error:
             there = read_version(store, version.version, patience)
             if there != version and not numbered:
@@ -248,13 +206,6 @@ def _move_aliases(
     for name in aliases:
         data = serialise(Alias(alias=name, version=version))
         path = alias_name(name)
-        _write(patience, store.where(path), partial(store.put, path, data))
+        write(patience, store.where(path), partial(store.put, path, data))
     if LATEST in aliases:
-        _write(patience, store.where(CARD_NAME), partial(store.put, CARD_NAME, text))
-
-
-def _write(patience: Patience, where: str, action: Callable[[], None]) -> None:
-    try:
-        patience.call(where, action)
-    except FileNotFoundError as error:
-        raise TransferError("there is no such place to write to", where=where) from error
+        write(patience, store.where(CARD_NAME), partial(store.put, CARD_NAME, text))

@@ -109,16 +109,16 @@ def test_a_version_that_was_taken_meanwhile_is_not_replaced(
     memory, changed_memory, tmp_path, monkeypatch
 ):
     fsspec.filesystem("memory").store.clear()
-    send = push_module._send_blobs
+    send = push_module.send_blobs
 
     def overtaken(*arguments: object) -> list[int]:
-        monkeypatch.setattr(push_module, "_send_blobs", send)
+        monkeypatch.setattr(push_module, "send_blobs", send)
         push(changed_memory, "memory://race")
         return send(*arguments)
 
-    monkeypatch.setattr(push_module, "_send_blobs", overtaken)
+    monkeypatch.setattr(push_module, "send_blobs", overtaken)
     assert push(memory, "memory://race").version.version == "v2"
-    monkeypatch.setattr(push_module, "_send_blobs", overtaken)
+    monkeypatch.setattr(push_module, "send_blobs", overtaken)
     with pytest.raises(RegistryError, match="another push has just taken this version"):
         push(memory, "memory://race", version="v3")
     for name, expected in (("v1", changed_memory), ("v2", memory), ("v3", changed_memory)):
