@@ -124,7 +124,7 @@ def find_longest(table, tokens, start, shortest, longest, proof, rows, lengths):
         _hash_suffixes(table, masks, hashes, count)
         _exclude_by_lines(table, masks, hashes, count)
         for i in range(count):
-            guesses[i] = _guess_longest(table, masks[i], hashes, i)
+            guesses[i] = _guess_longest(table, masks[i], proof, hashes, i)
         for i in range(count):
             end = start + column + 1
             found = _longest(table, masks[i], guesses[i], proof, hashes, i, tokens, line, end)
@@ -207,14 +207,17 @@ def _lengths_that_end_with(table, token):
 
 
 @kernel
-def _guess_longest(table, mask, hashes, i):
+def _guess_longest(table, mask, proof, hashes, i):
     """Row of the longest length in the mask, and ask for what proves it; -1 for none."""
     if mask == 0:
         return np.int64(-1)
     row = guess(table, hashes[highest_bit(mask), i])
     if row >= 0:
-        prefetch(load_constant(table, TAILS), 2 * row)
-        prefetch(row_address(table, row), 0)
+        # Also for `BY_LINE`: whoever asks for no proof reads the rows next.
+        if proof == BY_TAIL:
+            prefetch(load_constant(table, TAILS), 2 * row)
+        else:
+            prefetch(row_address(table, row), 0)
     return row
 
 
@@ -231,7 +234,7 @@ def _longest(table, mask, row, proof, hashes, i, tokens, line, end):
             if proved:
                 return row, length
         mask ^= np.int64(1) << length
-        row = _guess_longest(table, mask, hashes, i)
+        row = _guess_longest(table, mask, proof, hashes, i)
     return np.int64(-1), np.int64(0)
 
 
@@ -285,5 +288,5 @@ def _shorter(table, tokens, line, end, shortest, length, hashes, masks):
     masks[0] = _take_suffix(table, tokens, line, end, shortest, length - 1, hashes, 0)
     _hash_suffixes(table, masks, hashes, 1)
     _exclude_by_lines(table, masks, hashes, 1)
-    row = _guess_longest(table, masks[0], hashes, 0)
+    row = _guess_longest(table, masks[0], BY_ROW, hashes, 0)
     return _longest(table, masks[0], row, BY_ROW, hashes, 0, tokens, line, end)
