@@ -128,8 +128,19 @@ def write_catalogue(
     table = pq.read_table(catalogue).take(pa.array(order))
     table = table.set_column(0, "row", pa.array(np.arange(len(order), dtype=np.uint32)))
     table = table.cast(catalogue_schema(corpora)).combine_chunks()
+    # Rows count upwards and scores hardly repeat: with the encodings of such
+    # columns the file is a quarter smaller than with dictionaries for all.
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    encodings = {"row": "DELTA_BINARY_PACKED"} | dict.fromkeys(floats, "BYTE_STREAM_SPLIT")
     with appears(target) as temporary:
-        pq.write_table(table, temporary, compression="zstd", row_group_size=_ROWS_A_GROUP)
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            row_group_size=_ROWS_A_GROUP,
+            use_dictionary=[n for n in table.column_names if n not in {*encodings, "text"}],
+            column_encoding=encodings,
+        )
 
 
 def write_held_out(target: Path, pieces: Sequence[Path]) -> None:

@@ -127,7 +127,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         "layout", 1, {"seed": config.seed, "shard_bits": config.shard_bits}, _inputs(score)
     )
     pack = Stage(
-        "pack", 1,
+        "pack", 2,
         {
             "corpora": [_described(config, index) for index in range(len(corpora))],
             "encoder_id": config.encoder.id,
