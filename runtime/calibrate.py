@@ -1,7 +1,7 @@
 """Fits the adapter of a backbone to a memory: no gradient descent, one pass over some text.
 
-The calibration documents are split by content: three quarters fit the map, one quarter chooses
-its penalty and scale. Where nothing helps there, the scale is 0 and attaching changes nothing.
+The map is fitted on some documents and judged on others. Where nothing helps there, the scale is
+0 and attaching changes nothing.
 """
 
 from __future__ import annotations
@@ -77,14 +77,13 @@ def calibrate(
         kinds = len({document.kind for document in documents})
         windows = cut(documents, tokenizer, width=WINDOW, budget=max(2, max_tokens // kinds))
         used = sorted({window.document for window in windows})
-        chooses = _chooses(documents)
         if point == "head":
             head = output_head(inner)
-            fit = _fit_head(inner, head, memory, windows, chooses, gate, progress)
+            fit = _fit_head(inner, head, memory, windows, gate, progress)
         else:
             fit = fit_layer(
                 inner, _block(inner, point), point, gate or "relu-cos",
-                memory, tokenizer, windows, chooses, progress,
+                memory, tokenizer, windows, _chooses(documents), progress,
             )  # fmt: skip
         adapter = Adapter(
             projection=fit.projection,
@@ -116,14 +115,13 @@ def _fit_head(
     head: Any,
     memory: PhraseMemory,
     windows: Sequence[Window],
-    chooses: NDArray[np.bool_],
     gate: Gate | None,
     progress: Progress,
 ) -> Fit:
     if gate not in (None, "none"):
         raise CalibrationError("the head takes no gate", expected="none", found=gate)
     samples = collect(model, head, memory, windows, progress)
-    fit = fit_head(head, samples.of(~chooses), samples.of(chooses), progress)
+    fit = fit_head(head, samples, progress)
     return Fit(fit.projection, fit.bias, fit.scale, fit.report | samples.counts())
 
 

@@ -7,9 +7,9 @@ p_t = softmax(U z_t), the likelihood's gradient in z_t is g_t = U[y] - U^T p_t. 
     W = (sum e e^T + lambda I)^-1 (sum e g^T) (F + r tr(F)/d I)^-1,
 
 the ridge regression from encoder space to the direction in which the text went on. The step's
-length, and that of the intercept, maximise the exact likelihood on documents kept apart; lambda
-and r maximise its second-order expansion in cross-validation. With all of these the map is then
-fitted once more, on all documents.
+length, and that of the intercept, maximise the exact likelihood, and lambda and r its expansion
+to second order, both cross-fitted: each document is judged by a map fitted on the others. With
+what was chosen the map is then fitted on all documents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from phrasemem.runtime.head_likelihood import Gradients, gradients, local, log_likelihoods
+from phrasemem.runtime.head_likelihood import (
+    Gradients,
+    Local,
+    gradients,
+    local,
+    log_likelihoods,
+)
 from phrasemem.runtime.ridge import Moments, explained
 from phrasemem.runtime.samples import CalibrationError, Progress, Samples
 
@@ -30,9 +36,10 @@ PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 DAMPINGS = (0.3, 1.0, 3.0, 10.0)
 # The intercept is far better determined than the map: it bears less damping.
 BIAS_DAMPING = 0.3
-FOLDS = 3
-NEWTON_STEPS = 3
-CURVE = (0.0, 0.5, 1.0, 1.5, 2.0)
+FOLDS = 4
+SEARCH_HITS = 8192
+CURVE_HITS = 3072
+CURVE = (0.0, 0.5, 1.0, 1.5)
 # Twice the log-likelihood ratio of a useless direction exceeds 3.84 one time in twenty.
 WORTH = 1.92
 
@@ -67,60 +74,83 @@ class _Directions:
         return ((samples.vectors.double() - self.mean_vector) @ self.weights).float()
 
 
-def fit_head(head: Any, fit: Samples, choose: Samples, progress: Progress) -> Fit:
-    """Fit on some samples, choose penalty, damping and scales on others.
+@dataclass(frozen=True)
+class _Fold:
+    """Some documents' samples, and what was fitted on all the others."""
+
+    samples: Samples
+    directions: _Directions
+
+    def thinned(self, share: float) -> _Fold:
+        return _Fold(self.samples.thinned(share), self.directions)
+
+
+def fit_head(head: Any, samples: Samples, progress: Progress) -> Fit:
+    """Fit the map, its penalties and its scales.
 
     Raises
     ------
     CalibrationError
-        If the head is not a plain linear map, or either part has no samples.
+        If the head is not a plain linear map, or all hits are in one document.
     """
-    _check(head, fit, choose)
-    slopes = gradients(head, fit)
-    progress(f"gradients at {len(fit):,} hits")
-    moments = Moments.of(fit.vectors, slopes.continuation)
-    penalty, damping = _cross_validated(fit, slopes)
+    _check(head, samples)
+    slopes = gradients(head, samples)
+    progress(f"gradients at {len(samples):,} hits")
+    targets = slopes.continuation
+    held_out = _folds(samples)
+    moments = [Moments.of(samples.vectors[~out], targets[~out]) for out in held_out]
+    penalty, damping = _shrinkage(samples, slopes, held_out, moments)
     progress(f"penalty {penalty:g}, damping {damping:g}")
-    best = _directions(moments, slopes.curvature, penalty, damping)
-    scales = _scales(head, choose, best)
-    others = gradients(head, choose)
+    folds = [
+        _Fold(samples.where(out), _directions(fitted, slopes.curvature, penalty, damping))
+        for out, fitted in zip(held_out, moments, strict=True)
+    ]
+    scales = _scales(head, [fold.thinned(SEARCH_HITS / len(samples)) for fold in folds])
+    progress(f"scale {scales[0]:.3g} of the bias, {scales[1]:.3g} of the phrases")
+    shares = [
+        explained(fitted, fitted.solve(penalty), samples.vectors[out], targets[out])
+        for out, fitted in zip(held_out, moments, strict=True)
+    ]
     report = {
         "method": "one natural-gradient step",
         "penalty": penalty,
         "damping": damping,
         "bias_scale": scales[0],
         "phrase_scale": scales[1],
-        "explained_variance": explained(
-            moments, moments.solve(penalty), choose.vectors, others.continuation
+        "explained_variance": sum(shares) / len(shares),
+        "nats_per_hit": _curve(
+            head, [fold.thinned(CURVE_HITS / len(samples)) for fold in folds], scales
         ),
-        "nats_per_hit": _curve(head, choose, best, scales),
     }
-    every = Moments.of(
-        torch.cat([fit.vectors, choose.vectors]),
-        torch.cat([slopes.continuation, others.continuation]),
-    )
-    final = _directions(every, slopes.curvature, penalty, damping)
-    return _folded(final, scales, report)
+    every = Moments.of(samples.vectors, targets)
+    return _folded(_directions(every, slopes.curvature, penalty, damping), scales, report)
 
 
-def _cross_validated(fit: Samples, slopes: Gradients) -> tuple[float, float]:
+def _folds(samples: Samples) -> list[torch.Tensor]:
+    """Return masks that split the samples by document; none is empty."""
+    masks = [torch.from_numpy(samples.documents % FOLDS == fold) for fold in range(FOLDS)]
+    return [mask for mask in masks if bool(mask.any())]
+
+
+def _shrinkage(
+    samples: Samples,
+    slopes: Gradients,
+    held_out: list[torch.Tensor],
+    moments: list[Moments],
+) -> tuple[float, float]:
     """Return penalty and damping of the map that goes best from documents to others.
 
     A map's best gain to second order is L^2 / 2Q, with L = sum g.delta and Q = sum delta F delta.
     """
     inverses = {damping: _inverse(slopes.curvature, damping) for damping in DAMPINGS}
-    vectors, targets = fit.vectors.double(), slopes.continuation.double()
     linear: dict[tuple[float, float], float] = defaultdict(float)
     square: dict[tuple[float, float], float] = defaultdict(float)
-    for fold in range(FOLDS):
-        out = torch.from_numpy(fit.documents % FOLDS == fold)
-        if bool(out.all()) or not bool(out.any()):
-            continue
-        moments = Moments.of(vectors[~out], targets[~out])
-        centred = vectors[out] - moments.mean_vector
-        cross, covariance = centred.T @ targets[out], centred.T @ centred
+    for out, fitted in zip(held_out, moments, strict=True):
+        centred = samples.vectors[out].double() - fitted.mean_vector
+        cross = centred.T @ slopes.continuation[out].double()
+        covariance = centred.T @ centred
         for penalty in PENALTIES:
-            plain = moments.solve(penalty)
+            plain = fitted.solve(penalty)
             for damping, inverse in inverses.items():
                 weights = plain @ inverse
                 linear[penalty, damping] += float((weights * cross).sum())
@@ -152,40 +182,46 @@ def _directions(
     )
 
 
-def _scales(head: Any, choose: Samples, chosen: _Directions) -> tuple[float, float]:
-    """Maximise the likelihood in both scales, then drop a direction that is not worth it."""
-    offsets = chosen.offsets(choose)
-    count = len(choose)
+def _scales(head: Any, folds: list[_Fold]) -> tuple[float, float]:
+    """Return the scales of intercept and map; 0 where one is not worth its place.
 
-    def best(mask: list[float]) -> tuple[torch.Tensor, float]:
-        scales = _zeros()
-        used = torch.tensor(mask, dtype=torch.float64)
-        for _ in range(NEWTON_STEPS):
-            here = local(head, choose, chosen.bias * mask[0], offsets * mask[1], scales)
-            scales = (scales + here.step()) * used
-        final = local(head, choose, chosen.bias, offsets, scales)
-        return scales, final.value * count
-
-    frozen = local(head, choose, chosen.bias, offsets, _zeros()).value * count
-    options = [(_zeros(), frozen)]
-    for mask in ([1.0, 0.0], [0.0, 1.0], [1.0, 1.0]):
-        scales, value = best(mask)
-        options.append((scales, value - WORTH * sum(mask)))
-    allowed = [(scales, value) for scales, value in options if bool((scales >= 0).all())]
-    winner = max(allowed, key=lambda option: option[1])[0]
-    return float(winner[0]), float(winner[1])
+    Newton steps on the exact likelihood: the first, from zero, decides what is of use, the
+    second, with only that, ends where the likelihood is flat.
+    """
+    start = _summed(head, folds, torch.zeros(2, dtype=torch.float64))
+    hits = sum(len(fold.samples) for fold in folds)
+    best, used, gain = torch.zeros(2, dtype=torch.float64), [False, False], 0.0
+    for chosen in ([True, False], [False, True], [True, True]):
+        step = start.step(chosen)
+        worth = 0.5 * float(start.gradient @ step) - WORTH * sum(chosen) / hits
+        if worth > gain and bool((step >= 0).all()):
+            best, used, gain = step, chosen, worth
+    if gain:
+        best = (best + _summed(head, folds, best).step(used)).clamp(min=0)
+    return float(best[0]), float(best[1])
 
 
-def _curve(
-    head: Any, choose: Samples, chosen: _Directions, scales: tuple[float, float]
-) -> dict[str, float]:
+def _summed(head: Any, folds: list[_Fold], scales: torch.Tensor) -> Local:
+    """Return the likelihood over all folds as a function of the scales, around some."""
+    parts = [
+        local(head, f.samples, f.directions.bias, f.directions.offsets(f.samples), scales)
+        for f in folds
+    ]
+    return Local.mean(parts, [len(fold.samples) for fold in folds])
+
+
+def _curve(head: Any, folds: list[_Fold], scales: tuple[float, float]) -> dict[str, float]:
     """Return the gain in nats a hit at multiples of the chosen scales."""
-    delta = scales[0] * chosen.bias.float() + scales[1] * chosen.offsets(choose)
-    frozen = log_likelihoods(head, choose, 0 * delta).mean()
-    gains = {t: log_likelihoods(head, choose, t * delta).mean() - frozen for t in CURVE}
-    only_bias = log_likelihoods(head, choose, (scales[0] * chosen.bias.float()).expand_as(delta))
-    named = {f"{t:g}": float(gain) for t, gain in gains.items()}
-    return named | {"bias alone": float(only_bias.mean() - frozen)}
+    factors = {f"{t:g}": (t * scales[0], t * scales[1]) for t in CURVE}
+    factors["bias alone"] = (scales[0], 0.0)
+    sums = dict.fromkeys(factors, 0.0)
+    for fold in folds:
+        bias, offsets = fold.directions.bias.float(), fold.directions.offsets(fold.samples)
+        for name, (first, second) in factors.items():
+            delta = first * bias + second * offsets
+            sums[name] += float(log_likelihoods(head, fold.samples, delta).double().sum())
+    hits = sum(len(fold.samples) for fold in folds)
+    return {name: (value - sums["0"]) / hits for name, value in sums.items()}
 
 
 def _folded(chosen: _Directions, scales: tuple[float, float], report: dict[str, Any]) -> Fit:
@@ -196,21 +232,17 @@ def _folded(chosen: _Directions, scales: tuple[float, float], report: dict[str, 
     return Fit(phrases.float().numpy(), bias.float().numpy(), scale, report)
 
 
-def _check(head: Any, fit: Samples, choose: Samples) -> None:
+def _check(head: Any, samples: Samples) -> None:
     if getattr(head, "weight", None) is None or not head.weight.is_floating_point():
         raise CalibrationError(
             "this output head is not a plain linear map",
             found=type(head).__name__,
             hint="calibrate at a layer: --point layer:K",
         )
-    if not len(fit) or not len(choose):
+    if len(_folds(samples)) < 2:
         raise CalibrationError(
             "too little calibration text",
-            expected="phrases of the memory in two or more documents",
-            found=f"{len(fit)} and {len(choose)} hits",
+            expected="phrases of the memory in several documents",
+            found=f"{len(samples)} hits in {len(set(samples.documents.tolist()))} documents",
             hint="give more text with --text or a larger --max-tokens",
         )
-
-
-def _zeros() -> torch.Tensor:
-    return torch.zeros(2, dtype=torch.float64)

@@ -59,11 +59,26 @@ class Local:
     gradient: torch.Tensor
     curvature: torch.Tensor
 
-    def step(self) -> torch.Tensor:
-        """Return the Newton step in the (2,) scales."""
-        eye = torch.eye(2, dtype=torch.float64)
-        jitter = 1e-9 * (self.curvature.trace() + 1e-30)
-        return torch.linalg.solve(self.curvature + jitter * eye, self.gradient)
+    @classmethod
+    def mean(cls, parts: list[Local], weights: list[int]) -> Local:
+        """Return the mean over samples of several parts, weighted by their number."""
+        shares = [weight / sum(weights) for weight in weights]
+        pairs = list(zip(shares, parts, strict=True))
+        return cls(
+            sum(share * part.value for share, part in pairs),
+            torch.stack([share * part.gradient for share, part in pairs]).sum(0),
+            torch.stack([share * part.curvature for share, part in pairs]).sum(0),
+        )
+
+    def step(self, used: list[bool]) -> torch.Tensor:
+        """Return the Newton step in the (2,) scales, 0 in those not used."""
+        step = torch.zeros(2, dtype=torch.float64)
+        index = torch.tensor(used).nonzero()[:, 0]
+        curvature = self.curvature[index[:, None], index]
+        # The tiny term is for a direction that changes no likelihood.
+        eye = 1e-9 * (curvature.trace() + 1e-30) * torch.eye(len(index), dtype=torch.float64)
+        step[index] = torch.linalg.solve(curvature + eye, self.gradient[index])
+        return step
 
 
 def local(

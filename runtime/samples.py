@@ -58,9 +58,12 @@ class Samples:
         tokens = self.tokens
         return {"tokens": sum(tokens.values()), "tokens_by_kind": tokens, "hits": len(self)}
 
-    def of(self, chosen: NDArray[np.bool_]) -> Samples:
-        """Return some of the documents' positions."""
-        kept = torch.from_numpy(chosen[self.documents])
+    def of(self, documents: NDArray[np.bool_]) -> Samples:
+        """Return some of the documents' samples."""
+        return self.where(torch.from_numpy(documents[self.documents]))
+
+    def where(self, kept: torch.Tensor) -> Samples:
+        """Return the samples under an (n,) bool mask."""
         return Samples(
             self.states[kept],
             self.next_tokens[kept],
@@ -68,6 +71,15 @@ class Samples:
             self.documents[kept.numpy()],
             self.tokens,
         )
+
+    def thinned(self, share: float) -> Samples:
+        """Return about so large a share of the samples, evenly spread; at least one."""
+        if share >= 1:
+            return self
+        count = max(1, round(share * len(self)))
+        kept = torch.zeros(len(self), dtype=torch.bool)
+        kept[torch.linspace(0, len(self) - 1, count).round().long()] = True
+        return self.where(kept)
 
 
 def collect(

@@ -98,8 +98,7 @@ def test_noise_is_abstained_from(head, seed):
     targets = torch.multinomial(told, 1, generator=rng)[:, 0]  # the head is right already
     noise = torch.randn(2000, DIM, generator=rng)
     samples = Samples(states, targets, noise, np.arange(2000) // 10, {"web": 2000})
-    half = np.arange(200) % 2 == 0
-    fit = fit_head(head, samples.of(half), samples.of(~half), lambda _: None)
+    fit = fit_head(head, samples, lambda _: None)
     assert fit.report["phrase_scale"] == 0
 
 
@@ -214,12 +213,32 @@ def test_the_line_search_has_the_exact_derivatives(head, samples):
     torch.testing.assert_close(here.curvature, -hessian, rtol=1e-3, atol=1e-4)
 
 
-def test_a_fit_needs_hits_in_both_parts_and_a_plain_head(head, samples):
-    none = samples.of(np.zeros(30, dtype=bool))
-    with pytest.raises(CalibrationError, match="found 300 and 0 hits"):
-        fit_head(head, samples, none, lambda _: None)
+def test_a_fit_needs_several_documents_and_a_plain_head(head, samples):
+    one = samples.of(np.arange(30) == 3)
+    with pytest.raises(CalibrationError, match="found 10 hits in 1 documents"):
+        fit_head(head, one, lambda _: None)
     with pytest.raises(CalibrationError, match="not a plain linear map: found Identity"):
-        fit_head(torch.nn.Identity(), samples, samples, lambda _: None)
+        fit_head(torch.nn.Identity(), samples, lambda _: None)
+
+
+def test_newton_steps_reach_the_maximum_of_the_likelihood(head, samples):
+    torch.manual_seed(3)
+    bias, offsets = 0.3 * torch.randn(WIDTH), 0.3 * torch.randn(len(samples), WIDTH)
+    scales = torch.zeros(2, dtype=torch.float64)
+    for used, free in (([True, False], 0), ([False, True], 1), ([True, True], None)):
+        scales.zero_()
+        for _ in range(4):
+            scales += local(head, samples, bias, offsets, scales).step(used)
+        left = local(head, samples, bias, offsets, scales).gradient
+        assert (left if free is None else left[free]).abs().max() < 1e-6
+        assert [bool(s) for s in scales] == used
+
+
+def test_thinning_keeps_an_even_share(samples):
+    assert len(samples.thinned(0.1)) == 30
+    assert samples.thinned(0.1).documents.tolist() == list(range(30))
+    assert samples.thinned(2.0) is samples
+    assert len(samples.thinned(1e-9)) == 1
 
 
 def test_ridge_recovers_a_linear_map_and_its_intercept():
