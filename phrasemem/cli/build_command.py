@@ -108,9 +108,9 @@ def _verify(out: Path) -> None:
 
 def _has_adapter(out: Path) -> bool:
     """Tell whether an adapter was fitted, without loading the model to ask for which."""
-    from phrasemem.memfmt.manifest import ADAPTERS_NAME
+    from phrasemem.memfmt.adapters import adapter_folders
 
-    return any((out / ADAPTERS_NAME).glob("*/adapter.json"))
+    return bool(adapter_folders(out))
 
 
 def _calibrate(out: Path, model: str, tokens: int | None) -> None:
