@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from phrasemem.memfmt.canonical import canonical
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.memfmt.manifest import ADAPTERS_NAME, canonical
+from phrasemem.memfmt.manifest import ADAPTERS_NAME
 
 DESCRIPTION_NAME = "adapter.json"
 _MAX_DESCRIPTION_BYTES = 1 << 24

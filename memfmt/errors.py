@@ -88,6 +88,10 @@ class Reason(StrEnum):
     PAYLOAD_MISSING = "payload-missing"
 
 
+class MissingExtraError(PhraseMemError):
+    """Something that needs a package of an extra that is not installed."""
+
+
 class FormatError(PhraseMemError):
     """A memory that breaks the format; ``reason`` is a stable code."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from phrasemem.memfmt.canonical import canonical, sealed, unique_names
 from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
 from phrasemem.memfmt.layout import BODY_OFFSET, Layout, PayloadSpec, RowLayout
@@ -171,17 +172,9 @@ class Manifest(_Strict):
                     raise ValueError(f"{name} is too short for {shard.entries} rows")
 
 
-def canonical(value: dict[str, Any]) -> bytes:
-    """Serialise JSON in its only accepted form: sorted keys, no spaces, a final newline."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode() + b"\n"
-
-
 def serialise(manifest: Manifest) -> bytes:
     """Write a manifest, with the checksum of all else in it."""
-    value = manifest.model_dump(mode="json")
-    value["checksum"] = hashlib.sha256(canonical(value)).hexdigest()
-    return canonical(value)
+    return sealed(manifest.model_dump(mode="json"))
 
 
 def parse_manifest(data: bytes, where: object) -> Manifest:
@@ -227,7 +220,7 @@ def _canonical_or_empty(value: dict[str, Any]) -> bytes:
 
 def _load_json(data: bytes, where: object) -> dict[str, Any]:
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique_names)
+        value = json.loads(data.decode(), object_pairs_hook=unique_names)
     except (ValueError, RecursionError) as error:
         raise FormatError(
             Reason.MANIFEST_SYNTAX,
@@ -237,14 +230,6 @@ def _load_json(data: bytes, where: object) -> dict[str, Any]:
         ) from error
     if not isinstance(value, dict) or value.get("magic") != MAGIC:
         raise FormatError(Reason.NOT_A_MEMORY, "not a phrase memory", where=where)
-    return value
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"duplicate name {max(names, key=names.count)!r}")
     return value
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import xxhash
 
+from phrasemem.memfmt import durable
+
 TEMPORARY = ".tmp-"
 _BEGUN = "begun.json"
 _MARKER = "stage.json"
@@ -139,21 +141,11 @@ def appears(final: Path) -> Iterator[Path]:
     temporary = final.with_name(f"{TEMPORARY}{os.getpid()}-{final.name}")
     try:
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        durable.sync_path(temporary)
         temporary.replace(final)
-        sync_folder(final.parent)
+        durable.sync_path(final.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

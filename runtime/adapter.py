@@ -21,10 +21,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from phrasemem.memfmt import durable
+from phrasemem.memfmt.adapters import DESCRIPTION_NAME, FileEntry
+from phrasemem.memfmt.canonical import checksum_of, sealed
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.memfmt.manifest import ADAPTERS_NAME, canonical
+from phrasemem.memfmt.manifest import ADAPTERS_NAME
 
-DESCRIPTION = "adapter.json"
 TENSORS = "adapter.safetensors"
 POINT = re.compile(r"head|layer:[0-9]{1,4}")
 Gate = Literal["none", "relu-cos"]
@@ -38,11 +39,6 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _File(_Strict):
-    bytes: int
-    sha256: str
-
-
 class _Description(_Strict):
     magic: Literal["phrasemem.adapter"] = "phrasemem.adapter"
     format_version: Annotated[str, Field(pattern=r"^1\.[0-9]{1,4}$")] = "1.0"
@@ -52,7 +48,7 @@ class _Description(_Strict):
     point: Annotated[str, Field(pattern=POINT.pattern)]
     gate: Gate
     scale: float
-    files: dict[str, _File]
+    files: dict[str, FileEntry]
     report: dict[str, Any]
 
 
@@ -127,7 +123,7 @@ def save_adapter(adapter: Adapter, memory: Path, backbone: str) -> Path:
         point=adapter.point,
         gate=adapter.gate,
         scale=float(adapter.scale),
-        files={TENSORS: _File(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())},
+        files={TENSORS: FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())},
         report=adapter.report,
     )
     folder = adapter_folder(memory, backbone)
@@ -135,7 +131,7 @@ def save_adapter(adapter: Adapter, memory: Path, backbone: str) -> Path:
     with FileLock(folder.parent / f".{backbone}.lock"):
         staging = durable.fresh_staging(folder)
         durable.write_file(staging / TENSORS, data)
-        durable.write_file(staging / DESCRIPTION, _serialise(description))
+        durable.write_file(staging / DESCRIPTION_NAME, _serialise(description))
         durable.sync_tree(staging)
         durable.move_into_place(staging, folder)
     return folder
@@ -150,7 +146,7 @@ def load_adapter(memory: Path, backbone: str) -> Adapter:
         If there is none, or its files are not those that were written.
     """
     folder = adapter_folder(memory, backbone)
-    if not (folder / DESCRIPTION).is_file():
+    if not (folder / DESCRIPTION_NAME).is_file():
         raise AdapterError(
             "this memory has no adapter for this backbone",
             expected=backbone,
@@ -158,7 +154,7 @@ def load_adapter(memory: Path, backbone: str) -> Adapter:
             where=memory,
             hint="make one with: phrasemem calibrate --memory MEMORY --model MODEL",
         )
-    description = _read_description(folder / DESCRIPTION)
+    description = _read_description(folder / DESCRIPTION_NAME)
     if description.backbone != backbone or set(description.files) != {TENSORS}:
         raise AdapterError("the adapter is in the wrong folder or incomplete", where=folder)
     tensors = load_tensors(_checked(folder / TENSORS, description.files[TENSORS]))
@@ -179,12 +175,11 @@ def load_adapter(memory: Path, backbone: str) -> Adapter:
 
 
 def _known(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob(f"[!.]*/{DESCRIPTION}"))
+    return sorted(path.parent.name for path in folder.glob(f"[!.]*/{DESCRIPTION_NAME}"))
 
 
 def _serialise(description: _Description) -> bytes:
-    value = description.model_dump(mode="json")
-    return canonical(value | {"checksum": hashlib.sha256(canonical(value)).hexdigest()})
+    return sealed(description.model_dump(mode="json"))
 
 
 def _read_description(path: Path) -> _Description:
@@ -203,7 +198,7 @@ def _read_description(path: Path) -> _Description:
     if _serialise(description) != data:
         raise AdapterError(
             "the adapter's description was altered",
-            expected=hashlib.sha256(canonical(value)).hexdigest(),
+            expected=checksum_of(value),
             found=checksum,
             where=path,
             hint="calibrate again",
@@ -211,7 +206,7 @@ def _read_description(path: Path) -> _Description:
     return description
 
 
-def _checked(path: Path, expected: _File) -> bytes:
+def _checked(path: Path, expected: FileEntry) -> bytes:
     data = path.read_bytes() if path.is_file() else b""
     found = hashlib.sha256(data).hexdigest()
     if len(data) != expected.bytes or found != expected.sha256:

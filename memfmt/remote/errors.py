@@ -15,7 +15,3 @@ class TransferError(PhraseMemError):
 
 class LicenceError(PhraseMemError):
     """Corpora whose licences do not allow to pass the memory on."""
-
-
-class MissingExtraError(PhraseMemError):
-    """A file system whose package is not installed."""

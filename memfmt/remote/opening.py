@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from phrasemem.memfmt.remote.errors import MissingExtraError, RegistryError
+from phrasemem.memfmt.errors import MissingExtraError
+from phrasemem.memfmt.remote.errors import RegistryError
 from phrasemem.memfmt.remote.folder_store import FolderStore
 from phrasemem.memfmt.remote.http_store import HttpStore
 from phrasemem.memfmt.remote.reference import is_url

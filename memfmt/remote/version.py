@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phrasemem.memfmt.adapters import FileEntry
-from phrasemem.memfmt.manifest import ADAPTERS_NAME, MANIFEST_NAME, Manifest, canonical
+from phrasemem.memfmt.canonical import canonical, checksum_of, sealed, unique_names
+from phrasemem.memfmt.manifest import ADAPTERS_NAME, MANIFEST_NAME, Manifest
 from phrasemem.memfmt.remote.errors import RegistryError
 
 REGISTRY_VERSION = "1.0"
@@ -97,8 +98,7 @@ def alias_name(alias: str) -> str:
 
 def serialise(value: Version | Alias) -> bytes:
     """Write a version or alias, with the checksum of all else in it."""
-    plain = value.model_dump(mode="json")
-    return canonical(plain | {"checksum": hashlib.sha256(canonical(plain)).hexdigest()})
+    return sealed(value.model_dump(mode="json"))
 
 
 def parse_version(data: bytes, where: str, name: str) -> Version:
@@ -148,27 +148,20 @@ def _parse(data: bytes, where: str, kind: type[_Small]) -> _Small:
         field = ".".join(map(str, first["loc"])) or "value"
         raise RegistryError(f"{field[:120]}: {first['msg']}", where=where) from error
     if serialise(parsed) != data:
-        expected = hashlib.sha256(canonical(value)).hexdigest()
-        raise RegistryError("the file was altered", expected=expected, found=checksum, where=where)
+        raise RegistryError(
+            "the file was altered", expected=checksum_of(value), found=checksum, where=where
+        )
     return parsed
 
 
 def _load(data: bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique_names)
+        value = json.loads(data.decode(), object_pairs_hook=unique_names)
         canonical(value)  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise RegistryError(f"not valid JSON: {str(error)[:200]}", where=where) from error
     if not isinstance(value, dict):
         raise RegistryError("not a JSON object", where=where)
-    return value
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"duplicate name {max(names, key=names.count)!r}")
     return value
 
 

@@ -8,13 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.errors import MissingExtraError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class MissingExtraError(PhraseMemError):
-    """A command whose extra is not installed."""
 
 
 def backbone_options(command: _Command) -> _Command:

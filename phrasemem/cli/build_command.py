@@ -7,11 +7,7 @@ from pathlib import Path
 
 import click
 
-from phrasemem.memfmt.errors import PhraseMemError
-
-
-class MissingExtraError(PhraseMemError):
-    """A command whose extra is not installed."""
+from phrasemem.memfmt.errors import MissingExtraError
 
 
 @click.command(name="build")

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from phrasemem.memfmt.canonical import canonical
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
-from phrasemem.memfmt.manifest import FORMAT_VERSION, canonical
+from phrasemem.memfmt.manifest import FORMAT_VERSION
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.records import Record, train_dictionary
 from phrasemem.memfmt.writer import (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from phrasemem.memfmt.canonical import canonical
 from phrasemem.memfmt.errors import FormatError, Reason
-from phrasemem.memfmt.manifest import canonical, parse_manifest, serialise
+from phrasemem.memfmt.manifest import parse_manifest, serialise
 from phrasemem.memfmt.reader import MemoryReader
 
 

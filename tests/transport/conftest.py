@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
+from phrasemem.memfmt.canonical import canonical
 from phrasemem.memfmt.keys import pack_keys
-from phrasemem.memfmt.manifest import canonical
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.remote.retry import Patience
 from phrasemem.memfmt.writer import (

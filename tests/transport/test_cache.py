@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from phrasemem.memfmt.errors import MissingExtraError
 from phrasemem.memfmt.reader import MemoryReader
-from phrasemem.memfmt.remote.errors import MissingExtraError, TransferError
+from phrasemem.memfmt.remote.errors import TransferError
 from phrasemem.memfmt.remote.opening import open_store
 from phrasemem.memfmt.remote.push import push
 from phrasemem.remote_cache import open_memory_path

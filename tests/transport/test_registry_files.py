@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phrasemem.memfmt.adapters import FileEntry
-from phrasemem.memfmt.manifest import canonical
+from phrasemem.memfmt.canonical import canonical
 from phrasemem.memfmt.remote.errors import RegistryError
 from phrasemem.memfmt.remote.reference import Reference
 from phrasemem.memfmt.remote.version import (
