@@ -98,12 +98,39 @@ def read_unigrams(path: Path, corpora: Sequence[str]) -> Unigrams:
 
 
 def unigrams_part(
-    folder: Path, key: str, *, sources: Sequence[str], corpora: Sequence[str], vocab_size: int
+    folder: Path,
+    key: str,
+    *,
+    sources: Sequence[str],
+    corpora: Sequence[str],
+    vocab_size: int,
+    earlier: tuple[str, Sequence[str]] | None = None,
 ) -> Report:
-    """Stage ``unigrams``: sum the unigram files of the stage ``hashes``, one a chunk."""
+    """Stage ``unigrams``: sum the unigram files of the stage ``hashes``, one a chunk.
+
+    ``earlier``, a file and its corpora, stands before them.
+    """
     found = merge_parts(sources, corpora, vocab_size)
+    if earlier is not None:
+        found = joined([read_unigrams(Path(earlier[0]), earlier[1]), found])
     found.write(folder / UNIGRAMS_FILE)
     return {"tokens": len(found.tokens)}
+
+
+def joined(parts: Sequence[Unigrams]) -> Unigrams:
+    """Put corpora side by side; their names differ."""
+    tokens = np.unique(np.concatenate([part.tokens for part in parts]))
+    corpora = tuple(name for part in parts for name in part.corpora)
+    counts = np.zeros((len(tokens), len(corpora)), np.uint64)
+    documents = np.zeros((len(tokens), len(corpora)), np.uint32)
+    start = 0
+    for part in parts:
+        place = np.searchsorted(tokens, part.tokens)
+        stop = start + len(part.corpora)
+        counts[place, start:stop] = part.counts
+        documents[place, start:stop] = part.documents
+        start = stop
+    return Unigrams(corpora, tokens, counts, documents)
 
 
 def merge_parts(parts: Sequence[str], corpora: Sequence[str], vocab_size: int) -> Unigrams:

@@ -16,6 +16,7 @@ _COMMANDS = {
     "build": "Mine corpora, embed phrases and write a memory.",
     "calibrate": "Fit the adapter of a backbone to a memory.",
     "eval": "Perplexity on held-out text: frozen, attached, shuffled.",
+    "extend": "Add corpora to a memory without the text that it was built from.",
     "generate": "Generate text, frozen and with memory, side by side.",
     "lookup": "Find the phrases of a text in a memory.",
     "publish": "Copy a verified memory to another folder.",
