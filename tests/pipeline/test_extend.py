@@ -177,6 +177,23 @@ def test_a_lost_store_is_made_again(
     assert built(world, corpora[:1], out, keep_counts=True).did_nothing
 
 
+def test_the_command_gives_the_same_bytes_with_workers(
+    world: Any, corpora: list[dict[str, Any]], two: Path, tmp_path: Path, cli: Any, contents: Any
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    extended(world, two, corpora, here)
+    path = world.write("extend", corpora=corpora, mining=MINING)
+    options = ("--config", path, "--out", there, "--workers", 1)
+    done = cli("extend", two, *options)
+    assert done.returncode == 0, done.stderr
+    assert "files are right" in done.stdout
+    assert "not exact" not in done.stdout
+    assert contents(there) == contents(here)
+    assert contents(store_path(there)) == contents(store_path(here))
+    again = cli("extend", two, *options)
+    assert "nothing to do" in again.stderr
+
+
 def test_without_a_store_it_says_what_is_not_exact(
     world: Any, corpora: list[dict[str, Any]], two: Path, three: Path, tmp_path: Path
 ) -> None:
