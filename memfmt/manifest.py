@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from phrasemem.memfmt.canonical import canonical, sealed, unique_names
-from phrasemem.memfmt.errors import FormatError, Reason
+from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
-from phrasemem.memfmt.layout import BODY_OFFSET, Layout, PayloadSpec, RowLayout
+from phrasemem.memfmt.layout import (
+    BODY_OFFSET,
+    SPARSE,
+    Layout,
+    PayloadSpec,
+    RowLayout,
+    row_layout,
+)
 from phrasemem.memfmt.names import required_files, rows_name
+from phrasemem.memfmt.sparse import MAX_SUCCESSORS
 
 MANIFEST_NAME = "manifest.json"
 ADAPTERS_NAME = "adapters"
+PAYLOADS_NAME = "payloads"
+ADDITIONS = (ADAPTERS_NAME, PAYLOADS_NAME)
+"""Folders of what is added to a finished memory; each addition has a manifest of its own."""
 MAGIC = "phrasemem.memfmt"
 FORMAT_VERSION = "1.0"
 _MAJOR = "1"
-READER_FEATURES: frozenset[str] = frozenset()
+SPARSE_PAYLOADS = "sparse-payloads"
+READER_FEATURES = frozenset({SPARSE_PAYLOADS})
 """Features that this build can read."""
 BLOCK_BYTES = 1 << 20
 MAX_ENTRIES = (1 << 32) - 1
@@ -63,14 +76,33 @@ class CorpusInfo(_Strict):
 
 
 class PayloadInfo(_Strict):
-    """One vector column over all rows."""
+    """One column over all rows."""
 
     name: _Name
-    kind: Literal["dense"]
+    kind: Literal["dense", "sparse"]
     dim: Annotated[int, Field(ge=1, le=1 << 16)]
     dtype: Literal["float16", "int8"]
     stride: Annotated[int, Field(ge=64, le=1 << 20)]
     source: str
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        if self.kind == SPARSE and (self.dim > MAX_SUCCESSORS or self.dtype != "float16"):
+            raise ValueError(
+                f"a sparse payload is of at most {MAX_SUCCESSORS} x float16, "
+                f"not {self.dim} x {self.dtype}"
+            )
+        return self
+
+    @property
+    def reader_features(self) -> list[str]:
+        """What a reader must know to read the rows."""
+        return [SPARSE_PAYLOADS] if self.kind == SPARSE else []
+
+    @property
+    def spec(self) -> PayloadSpec:
+        """What the payload was asked to be."""
+        return PayloadSpec(self.name, self.dim, self.dtype, self.source, self.kind)
 
 
 class ShardInfo(_Strict):
@@ -116,7 +148,9 @@ class Manifest(_Strict):
 
     def row_layout(self, payload: PayloadInfo) -> RowLayout:
         """Byte offsets inside the rows of a payload."""
-        return RowLayout(self.n_max, payload.dim, payload.dtype)
+        return row_layout(
+            self.n_max, self.tokenizer.vocab_size, payload.kind, payload.dim, payload.dtype
+        )
 
     def layout(self, dictionary: bytes) -> Layout:
         """Return what decides the bytes of the shards."""
@@ -126,7 +160,7 @@ class Manifest(_Strict):
             hash_seed=self.hash_seed,
             shard_bits=self.shard_bits,
             entries=self.entries,
-            payloads=tuple(PayloadSpec(p.name, p.dim, p.dtype, p.source) for p in self.payloads),
+            payloads=tuple(payload.spec for payload in self.payloads),
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
         )
@@ -136,6 +170,8 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.reader_features != (used := used_features(self.payloads)):
+            raise ValueError(f"reader features {self.reader_features}, but {used} are used")
         self._check_shards()
         self._check_files()
         for what, names in (
@@ -170,6 +206,27 @@ class Manifest(_Strict):
                 name = rows_name(number, payload.name)
                 if self.files[name].bytes < BODY_OFFSET + shard.entries * payload.stride:
                     raise ValueError(f"{name} is too short for {shard.entries} rows")
+
+
+def used_features(payloads: Iterable[PayloadInfo]) -> list[str]:
+    """Return the reader features that a memory of these payloads must name, sorted."""
+    return sorted({feature for payload in payloads for feature in payload.reader_features})
+
+
+def payload_info(spec: PayloadSpec, layout: RowLayout) -> PayloadInfo:
+    """Describe a payload that is written.
+
+    Raises
+    ------
+    PhraseMemError
+        If the format has no such payload.
+    """
+    try:
+        return PayloadInfo(**vars(spec), stride=layout.stride)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "payload"
+        raise PhraseMemError(f"{field}: {first['msg']}", where=repr(spec.name)) from error
 
 
 def serialise(manifest: Manifest) -> bytes:
@@ -262,7 +319,7 @@ def _check_paths(files: Any, where: object) -> None:
         path = PurePosixPath(name)
         parts = name.split("/")
         plain = name.isprintable() and "\\" not in name and ":" not in name
-        reserved = parts[0] in (MANIFEST_NAME, ADAPTERS_NAME)
+        reserved = parts[0] in (MANIFEST_NAME, *ADDITIONS)
         if path.is_absolute() or {"", ".", ".."} & set(parts) or not plain or reserved:
             raise FormatError(
                 Reason.UNSAFE_PATH, f"the manifest names a file it must not: {name!r}", where=where

@@ -20,7 +20,7 @@ from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
 from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
-from phrasemem.memfmt.payload import PayloadReader
+from phrasemem.memfmt.payload import PayloadReader, open_payload
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
 
@@ -98,7 +98,7 @@ class MemoryReader:
         paths = [self.path / rows_name(shard, info.name) for shard in range(len(first_rows))]
         mapped = MappedRows(paths, first_rows, self.manifest.entries, info.stride)
         table = Table(self.manifest, index, mapped)
-        return PayloadReader(info, self.manifest.row_layout(info), mapped, table)
+        return open_payload(info, self.manifest.row_layout(info), mapped, table)
 
     def __len__(self) -> int:
         return self.manifest.entries

@@ -27,16 +27,18 @@ from phrasemem.memfmt.manifest import (
     CorpusInfo,
     EncoderInfo,
     Manifest,
-    PayloadInfo,
     ShardInfo,
     TokenizerInfo,
     parse_manifest,
+    payload_info,
     serialise,
+    used_features,
 )
 from phrasemem.memfmt.names import DICTIONARY_NAME, required_files
 from phrasemem.memfmt.records import train_dictionary
 from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
+from phrasemem.memfmt.sparse import Successors
 
 __all__ = [
     "CorpusInfo",
@@ -46,6 +48,7 @@ __all__ = [
     "Layout",
     "PayloadSpec",
     "ShardInfo",
+    "Successors",
     "TokenizerInfo",
     "choose_seed",
     "finish_memory",
@@ -105,7 +108,8 @@ def finish_memory(
     """Complete a memory whose shards stand under `staging`, and give it its final name.
 
     Hashes every file, writes the manifest last, flushes everything and renames. A memory that
-    stands at `final` is replaced, adapters included.
+    stands at `final` is replaced, with all that was added to it: adapters and payloads belong to
+    one base.
 
     Parameters
     ----------
@@ -169,10 +173,11 @@ def _manifest(
     staging: Path, header: Header, layout: Layout, shards: Sequence[int], extra: Iterable[str]
 ) -> Manifest:
     first_rows = np.concatenate([[0], np.cumsum(shards)]).tolist()
+    payloads = [payload_info(spec, layout.rows(spec)) for spec in layout.payloads]
     fields = {
         "magic": MAGIC,
         "format_version": FORMAT_VERSION,
-        "reader_features": [],
+        "reader_features": used_features(payloads),
         "writer_features": [],
         "created_by": header.created_by,
         "tokenizer": header.tokenizer,
@@ -186,19 +191,7 @@ def _manifest(
             ShardInfo(first_row=first, entries=count)
             for first, count in zip(first_rows, shards, strict=False)
         ],
-        "payloads": [
-            PayloadInfo.model_validate(
-                {
-                    "name": spec.name,
-                    "kind": "dense",
-                    "dim": spec.dim,
-                    "dtype": spec.dtype,
-                    "stride": layout.rows(spec).stride,
-                    "source": spec.source,
-                }
-            )
-            for spec in layout.payloads
-        ],
+        "payloads": payloads,
         "corpora": list(header.corpora),
         "block_bytes": BLOCK_BYTES,
     }

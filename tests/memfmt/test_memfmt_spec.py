@@ -28,7 +28,8 @@ def test_every_reason_code_and_manifest_field_is_specified():
     }
     codes = names_in_table(sections["7. What a reader must check"])
     assert codes == {reason.value for reason in Reason}
-    fields = names_in_table(sections["3. manifest.json"])
+    fields, versions = map(names_in_table, sections["3. manifest.json"].split("### Versions"))
+    assert versions == manifest.READER_FEATURES
     assert fields == {*manifest.Manifest.model_fields, "checksum"}
 
 
