@@ -142,7 +142,7 @@ def finish_memory(
     extra = dict(extra_files or {})
     _copy_extra(staging, extra)
     manifest = _manifest(staging, header, layout, shards, extra)
-    _remove_unlisted(staging, set(manifest.files))
+    durable.remove_unlisted(staging, set(manifest.files))
     data = serialise(manifest)
     parse_manifest(data, staging / MANIFEST_NAME)
     durable.sync_tree(staging)
@@ -158,15 +158,6 @@ def _copy_extra(staging: Path, extra: Mapping[str, Path]) -> None:
         if target.absolute() != source.absolute():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-
-
-def _remove_unlisted(staging: Path, listed: set[str]) -> None:
-    for path in sorted(staging.rglob("*"), reverse=True):
-        if path.is_dir() and not path.is_symlink():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif path.relative_to(staging).as_posix() not in listed:
-            path.unlink()
 
 
 def _manifest(

@@ -12,10 +12,10 @@ from pathlib import Path
 from filelock import FileLock
 
 from phrasemem.memfmt import durable
-from phrasemem.memfmt.adapters import FileEntry, adapter_files
+from phrasemem.memfmt.adapters import FileEntry
+from phrasemem.memfmt.additions import addition_files, is_addition
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.manifest import (
-    ADAPTERS_NAME,
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     Manifest,
@@ -200,8 +200,8 @@ def _fetch_files(
 
 def _verify(staging: Path, version: Version) -> Report:
     report = verify(staging)
-    listed = {n: e for n, e in version.files.items() if n.startswith(f"{ADAPTERS_NAME}/")}
-    if (found := adapter_files(staging)) != dict(sorted(listed.items())):
+    listed = {name: entry for name, entry in version.files.items() if is_addition(name)}
+    if (found := addition_files(staging, report.added)) != dict(sorted(listed.items())):
         differing = sorted(n for n in found.keys() | listed if found.get(n) != listed.get(n))
-        raise RegistryError("version and adapter name different files", where=differing[0])
+        raise RegistryError("version and addition name different files", where=differing[0])
     return report

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from phrasemem.memfmt.adapters import FileEntry, entry_of
+from phrasemem.memfmt.added_payload import read_added
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.files import read_manifest
 
@@ -17,9 +18,11 @@ def known_files(memories: Sequence[Path]) -> dict[str, Path]:
     for memory in memories:
         try:
             manifest = read_manifest(memory)
+            added = read_added(memory, manifest)
         except (PhraseMemError, OSError):
             continue  # nothing to reuse there
-        known |= {info.sha256: memory / name for name, info in manifest.files.items()}
+        for listing in (manifest, *added):
+            known |= {info.sha256: memory / name for name, info in listing.paths.items()}
     return known
 
 
