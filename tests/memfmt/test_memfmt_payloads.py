@@ -71,7 +71,7 @@ def test_added_payloads_are_read_beside_the_others(memory, many_keys):
     report = verify(memory)
     assert [one.name for one in report.added] == ["more", "next"]
     assert report.added[0] == added
-    assert report.files == 4 * 4 + 2 + 2 * 4
+    assert report.files == 4 * 4 + 3 + 2 * 4
     with MemoryReader.open(memory, check="full") as reader:
         assert reader.payload_names == ["semantic", "small", "more", "next"]
         assert reader.manifest.reader_features == []
