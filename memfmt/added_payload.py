@@ -78,6 +78,12 @@ def payload_folder(memory: Path, name: str) -> Path:
     return memory / PAYLOADS_NAME / name
 
 
+def is_description(name: str) -> bool:
+    """Whether a path, relative to the memory, is that of the manifest of an added payload."""
+    folder, _, file = name.rpartition("/")
+    return folder.startswith(f"{PAYLOADS_NAME}/") and file == DESCRIPTION_NAME
+
+
 def serialise(added: AddedPayload) -> bytes:
     """Write the manifest of a payload, with the checksum of all else in it."""
     return sealed(added.model_dump(mode="json"))

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from phrasemem.cli import cli
 from phrasemem.memfmt.canonical import canonical, sealed
 from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
@@ -87,6 +89,17 @@ def test_added_payloads_are_read_beside_the_others(memory, many_keys):
         assert found.used.tolist() == wanted.used.tolist()
         assert np.array_equal(found.ids, np.where(inside, wanted.ids, 0))
         assert np.array_equal(found.observed, np.where(inside, wanted.observed, 0))
+
+
+def test_the_commands_show_what_was_added(memory):
+    add_payload(memory, DENSE, vectors)
+    shown = CliRunner().invoke(cli, ["verify", str(memory)])
+    assert "added      more (7 x int8)\n" in shown.output
+    inspected = CliRunner().invoke(cli, ["inspect", str(memory), "--json"])
+    value = json.loads(inspected.output)
+    assert [payload["name"] for payload in value["added"]] == ["more"]
+    files = {line["file"]: line["files"] for line in value["files"]}
+    assert files["payloads/more/shard-*/rows.arrow"] == 4
 
 
 def test_shards_written_in_any_order_and_twice_give_the_same_bytes(memory, tmp_path):
