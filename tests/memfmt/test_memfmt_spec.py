@@ -36,6 +36,12 @@ def test_every_reason_code_and_manifest_field_is_specified():
     assert fields == {*added_payload.AddedPayload.model_fields, "checksum"}
 
 
+def test_every_reason_code_has_a_test():
+    sources = [path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py")]
+    tested = set(re.findall(r"Reason\.([A-Z_]+)\b", "\n".join(sources)))
+    assert {reason.name for reason in Reason} <= tested
+
+
 def test_the_version_is_the_one_in_the_title_and_in_the_changes():
     text = SPEC.read_text()
     assert text.startswith(f"# memfmt {manifest.FORMAT_VERSION}\n")
