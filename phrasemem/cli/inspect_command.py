@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ import click
 from phrasemem.cli.memory_path import MEMORY
 
 if TYPE_CHECKING:
+    from phrasemem.memfmt.added_payload import AddedPayload
     from phrasemem.memfmt.manifest import Manifest
+
+_SHARD = re.compile(r"shard-[0-9]{5}(?=/)")
 
 
 @click.command("inspect")
@@ -24,24 +28,30 @@ def command(path: Path, as_json: bool, all_files: bool) -> None:
 
     Only manifests are read and lengths compared; `phrasemem verify` reads all bytes.
     """
+    from phrasemem.memfmt.added_payload import read_added
     from phrasemem.memfmt.files import check_lengths, read_manifest
 
     manifest = read_manifest(path)
-    check_lengths(path, manifest)
-    described = describe(path, manifest, all_files=all_files)
+    added = read_added(path, manifest)
+    for listing in (manifest, *added):
+        check_lengths(path, listing.paths)
+    described = describe(path, manifest, added, all_files=all_files)
     if as_json:
         click.echo(json.dumps(described, ensure_ascii=False))
     else:
         _print(described)
 
 
-def describe(path: Path, manifest: Manifest, *, all_files: bool = False) -> dict[str, Any]:
+def describe(
+    path: Path, manifest: Manifest, added: Sequence[AddedPayload], *, all_files: bool = False
+) -> dict[str, Any]:
     """Return all that the manifests of a memory say, as plain data.
 
     Parameters
     ----------
     path : Path
     manifest : Manifest
+    added : sequence of AddedPayload
     all_files : bool
         Whether each file has a line, or all shards' files of one name have one together.
     """
@@ -53,9 +63,10 @@ def describe(path: Path, manifest: Manifest, *, all_files: bool = False) -> dict
         "tokenizer": plain["tokenizer"],
         "encoder": plain["encoder"],
         "payloads": plain["payloads"],
+        "added": [one.payload.model_dump(mode="json") for one in added],
         "corpora": plain["corpora"],
         "adapters": list(_adapters(path)),
-        "files": list(_files(manifest, all_files)),
+        "files": list(_files(manifest, added, all_files)),
     }
 
 
@@ -68,13 +79,15 @@ def _adapters(path: Path) -> Iterable[dict[str, Any]]:
         yield {"backbone": folder.name} | {name: described.get(name) for name in shown}
 
 
-def _files(manifest: Manifest, all_files: bool) -> Iterable[dict[str, Any]]:
+def _files(
+    manifest: Manifest, added: Sequence[AddedPayload], all_files: bool
+) -> Iterable[dict[str, Any]]:
     """Lengths of files, those of shards summed by name unless all are wanted."""
     sizes: dict[str, list[int]] = {}
-    for name, info in manifest.files.items():
-        folder, _, last = name.rpartition("/")
-        summed = folder.startswith("shard-") and not all_files
-        sizes.setdefault(f"shard-*/{last}" if summed else name, []).append(info.bytes)
+    for listing in (manifest, *added):
+        for name, info in listing.paths.items():
+            kind = name if all_files else _SHARD.sub("shard-*", name)
+            sizes.setdefault(kind, []).append(info.bytes)
     for name, lengths in sorted(sizes.items()):
         a_key = sum(lengths) / manifest.entries if manifest.entries else None
         yield {"file": name, "files": len(lengths), "bytes": sum(lengths), "bytes_a_key": a_key}
