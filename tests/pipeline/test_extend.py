@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from phrasemem.memfmt.errors import FormatError
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.verify import verify
 from phrasemem.pipeline.config import BuildConfig
@@ -291,10 +292,10 @@ def test_a_damaged_or_strange_store_is_refused(
         data = bytearray((store / name).read_bytes())
         data[len(data) // 2] ^= 1
         (store / name).write_bytes(data)
-        with pytest.raises(CountStoreError, match=r"altered|damaged"):
+        with pytest.raises((CountStoreError, FormatError), match=r"altered|not valid JSON"):
             extended(world, memory, corpora, tmp_path / "out")
         (store / name).write_bytes(data[:-1])
-        with pytest.raises(CountStoreError, match=r"another length|damaged"):
+        with pytest.raises((CountStoreError, FormatError), match=r"length|altered|not valid"):
             extended(world, memory, corpora, tmp_path / "out")
     (memory / "build.json").write_text("{}")
     shutil.rmtree(store)
