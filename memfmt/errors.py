@@ -86,6 +86,8 @@ class Reason(StrEnum):
     ROWS_DAMAGED = "rows-damaged"
     KEYS_ROWS = "keys-rows"
     PAYLOAD_MISSING = "payload-missing"
+    KEY_MAP_DAMAGED = "key-map-damaged"
+    KEY_NOT_FOLDED = "key-not-folded"
 
 
 class MissingExtraError(PhraseMemError):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.key_map import KeyMap
 
 BODY_OFFSET = 4096
 """Where the rows begin in a rows file: one page, so that rows never straddle more than needed."""
@@ -174,6 +175,8 @@ class Layout:
         Names, in the order of the counts in a record.
     dictionary : bytes
         zstd dictionary of the records; empty for none.
+    key_map : KeyMap, optional
+        Keys must be folded by it; without one they are ids as they are.
     """
 
     n_max: int
@@ -184,6 +187,7 @@ class Layout:
     payloads: tuple[PayloadSpec, ...]
     corpora: tuple[str, ...]
     dictionary: bytes = b""
+    key_map: KeyMap | None = None
 
     def rows(self, payload: PayloadSpec) -> RowLayout:
         """Row layout of a payload."""

@@ -11,16 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from phrasemem.memfmt.canonical import canonical, sealed, unique_names
 from phrasemem.memfmt.errors import FormatError, Reason
+from phrasemem.memfmt.key_map import EXACT, FOLDED_KEYS, KeyMap
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
 from phrasemem.memfmt.layout import BODY_OFFSET, Layout, PayloadSpec, RowLayout
-from phrasemem.memfmt.names import required_files, rows_name
+from phrasemem.memfmt.names import KEY_MAP_NAME, required_files, rows_name
 
 MANIFEST_NAME = "manifest.json"
 ADAPTERS_NAME = "adapters"
 MAGIC = "phrasemem.memfmt"
 FORMAT_VERSION = "1.0"
 _MAJOR = "1"
-READER_FEATURES: frozenset[str] = frozenset()
+READER_FEATURES: frozenset[str] = frozenset({FOLDED_KEYS})
 """Features that this build can read."""
 BLOCK_BYTES = 1 << 20
 MAX_ENTRIES = (1 << 32) - 1
@@ -100,7 +101,7 @@ class Manifest(_Strict):
     encoder: EncoderInfo | None
     n_max: Annotated[int, Field(ge=1, le=N_MAX_LIMIT)]
     hash_seed: Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
-    key_normalisation: Literal["exact"]
+    key_normalisation: Literal["exact", "engram-1"]
     entries: Annotated[int, Field(ge=0, le=MAX_ENTRIES)]
     shard_bits: Annotated[int, Field(ge=0, le=16)]
     shards: list[ShardInfo]
@@ -108,6 +109,11 @@ class Manifest(_Strict):
     corpora: list[CorpusInfo]
     block_bytes: Annotated[int, Field(ge=4096, le=1 << 30)]
     files: dict[str, FileInfo]
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether several token ids may be one in keys."""
+        return self.key_normalisation != EXACT
 
     @property
     def bucket_bits(self) -> int:
@@ -118,7 +124,7 @@ class Manifest(_Strict):
         """Byte offsets inside the rows of a payload."""
         return RowLayout(self.n_max, payload.dim, payload.dtype)
 
-    def layout(self, dictionary: bytes) -> Layout:
+    def layout(self, dictionary: bytes, key_map: KeyMap | None = None) -> Layout:
         """Return what decides the bytes of the shards."""
         return Layout(
             n_max=self.n_max,
@@ -129,6 +135,7 @@ class Manifest(_Strict):
             payloads=tuple(PayloadSpec(p.name, p.dim, p.dtype, p.source) for p in self.payloads),
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
+            key_map=key_map,
         )
 
     def _required_files(self) -> list[str]:
@@ -138,6 +145,7 @@ class Manifest(_Strict):
     def _consistent(self) -> Self:
         self._check_shards()
         self._check_files()
+        self._check_folding()
         for what, names in (
             ("payload", [payload.name for payload in self.payloads]),
             ("corpus", [corpus.name for corpus in self.corpora]),
@@ -170,6 +178,15 @@ class Manifest(_Strict):
                 name = rows_name(number, payload.name)
                 if self.files[name].bytes < BODY_OFFSET + shard.entries * payload.stride:
                     raise ValueError(f"{name} is too short for {shard.entries} rows")
+
+    def _check_folding(self) -> None:
+        signs = (FOLDED_KEYS in self.reader_features, KEY_MAP_NAME in self.files)
+        if signs != (self.is_folded, self.is_folded):
+            raise ValueError(
+                f"key_normalisation is {self.key_normalisation!r}, which does not go with "
+                f"reader_features {self.reader_features} "
+                f"{'and' if signs[1] else 'without'} a file {KEY_MAP_NAME}"
+            )
 
 
 def serialise(manifest: Manifest) -> bytes:

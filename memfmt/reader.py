@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ from phrasemem.memfmt.checksums import check_blocks, check_bytes
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, read_manifest
 from phrasemem.memfmt.index import Index, IndexBuilder, read_index
+from phrasemem.memfmt.key_map import KeyMap, read_key_map
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
 from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
-from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
+from phrasemem.memfmt.names import DICTIONARY_NAME, KEY_MAP_NAME, index_name, keys_name, rows_name
 from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
@@ -37,9 +38,18 @@ class MemoryReader:
     manifest : Manifest
     index : Index
     dictionary : bytes
+    key_map : KeyMap, optional
+        Of a memory with folded keys: whatever is asked is folded first.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, index: Index, dictionary: bytes) -> None:
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        index: Index,
+        dictionary: bytes,
+        key_map: KeyMap | None = None,
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self.n_max = manifest.n_max
@@ -51,6 +61,7 @@ class MemoryReader:
         self._narrowest = min(self._payloads.values(), key=lambda payload: payload.stride)
         self._table: Table | None = self._narrowest.table
         self._index = index
+        self.key_map = key_map
         self._keys = KeyStore(
             [path / keys_name(shard) for shard in range(len(first_rows))],
             first_rows,
@@ -90,7 +101,8 @@ class MemoryReader:
             for name, info in manifest.files.items():
                 check_blocks(folder / name, info, manifest.block_bytes)
         index = load_index(folder, manifest)
-        return cls(folder, manifest, index, _read_checked(folder, DICTIONARY_NAME, manifest))
+        dictionary = _read_checked(folder, DICTIONARY_NAME, manifest)
+        return cls(folder, manifest, index, dictionary, load_key_map(folder, manifest))
 
     def _open_payload(
         self, info: PayloadInfo, index: Index, first_rows: Sequence[int]
@@ -122,6 +134,18 @@ class MemoryReader:
         """RAM that the index takes."""
         return self._index.nbytes
 
+    def fold(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        """Return the ids that stand for tokens in keys; the same array if keys are exact.
+
+        Everything here folds what it is asked. Only who compares tokens with those in rows must
+        fold them first. Negative ids and those beyond the vocabulary stay as they are.
+
+        Parameters
+        ----------
+        tokens : any shape, of integers
+        """
+        return tokens if self.key_map is None else self.key_map.fold(tokens)
+
     def look_up(self, tokens: NDArray[np.uint32], lengths: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Find the rows of keys that stand in a matrix; see :meth:`get_many`.
 
@@ -138,6 +162,8 @@ class MemoryReader:
         """
         # Small batches are common, and each call of a method costs as much as a key.
         table = self._table or self._opened()
+        if self.key_map is not None:
+            tokens = self.key_map.fold(tokens)
         rows = np.empty(len(lengths), np.int64)
         kernels.look_up(table.address, tokens, lengths, rows)
         return rows
@@ -167,11 +193,12 @@ class MemoryReader:
     ) -> Match:
         """Find longest matches by RAM alone; see :func:`phrasemem.memfmt.match.find_candidates`.
 
-        For callers that hold the rows: check them with :func:`phrasemem.memfmt.match.agrees`.
+        For callers that hold the rows: check them with :func:`phrasemem.memfmt.match.agrees`,
+        against tokens from :meth:`fold`.
         """
-        return match.find_candidates(
-            self._opened(), tokens, start, shortest=shortest, longest=longest
-        )
+        table = self._opened()
+        tokens = self.fold(tokens)
+        return match.find_candidates(table, tokens, start, shortest=shortest, longest=longest)
 
     def longest_match(
         self, tokens: NDArray[np.int64], start: int = 0, *, shortest: int = 1
@@ -193,16 +220,18 @@ class MemoryReader:
             Rows and lengths, both (B, T - start). Exact.
         """
         table = self._opened()
-        return match.find_exact(table, self._narrowest.mapped, tokens, start, shortest=shortest)
+        rows = self._narrowest.mapped
+        return match.find_exact(table, rows, self.fold(tokens), start, shortest=shortest)
 
     def prefix(self, tokens: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Record]]:
         """Iterate over the keys that begin with `tokens`: tokens, row and record, in key order."""
         self._opened()
-        return self._keys.prefix(tokens)
+        return self._keys.prefix(self._folded_key(tokens))
 
     def record(self, tokens: Sequence[int]) -> Record | None:
         """Return the record of a key, or None."""
         self._opened()
+        tokens = self._folded_key(tokens)
         matrix, lengths = pack_keys([tokens], self.n_max)
         if lengths[0] > self.n_max:
             return None
@@ -234,6 +263,9 @@ class MemoryReader:
             )
         return self._payloads[name]
 
+    def _folded_key(self, tokens: Sequence[int]) -> Sequence[int]:
+        return tokens if self.key_map is None else self.key_map.fold_key(tokens)
+
     def _opened(self) -> Table:
         if self._table is None:
             raise PhraseMemError("the memory was closed", where=self.path)
@@ -250,6 +282,15 @@ def load_index(folder: Path, manifest: Manifest) -> Index:
         data = _read_checked(folder, name, manifest)
         builder.add(read_index(data, folder / name), shard.entries, folder / name)
     return builder.finish()
+
+
+def load_key_map(folder: Path, manifest: Manifest) -> KeyMap | None:
+    """Load what keys are folded by, compared with its checksums; None where they are exact."""
+    if not manifest.is_folded:
+        return None
+    data = _read_checked(folder, KEY_MAP_NAME, manifest)
+    vocab_size = manifest.tokenizer.vocab_size
+    return read_key_map(data, manifest.key_normalisation, vocab_size, folder / KEY_MAP_NAME)
 
 
 def _read_checked(folder: Path, name: str, manifest: Manifest) -> bytes:

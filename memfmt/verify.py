@@ -14,11 +14,13 @@ from phrasemem.memfmt.checksums import check_file
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, check_nothing_else, read_manifest
 from phrasemem.memfmt.index import build_index, read_index
+from phrasemem.memfmt.key_map import KeyMap
 from phrasemem.memfmt.keys import check_keys, key_order, shard_of, token_key, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
 from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
-from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
+from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name, shard_name
+from phrasemem.memfmt.reader import load_key_map
 from phrasemem.memfmt.records import RecordCodec
 from phrasemem.memfmt.rows import check_rows
 
@@ -69,8 +71,10 @@ def verify(path: str | Path) -> Report:
     for name, info in manifest.files.items():
         check_file(folder / name, info, manifest.block_bytes)
     dictionary = (folder / DICTIONARY_NAME).read_bytes()
+    key_map = load_key_map(folder, manifest)
     for shard in range(len(manifest.shards)):
         lengths, tokens = _check_rows(folder, manifest, shard)
+        _check_folded(folder, shard, tokens, key_map)
         _check_index(folder, manifest, shard, lengths, tokens)
         _check_keys(folder, manifest, shard, lengths, tokens, dictionary)
     sizes = [info.bytes for info in manifest.files.values()]
@@ -119,6 +123,18 @@ def _payload_keys(
     except PhraseMemError as error:
         raise FormatError(Reason.ROWS_DAMAGED, str(error), where=path) from error
     return lengths, tokens
+
+
+def _check_folded(
+    folder: Path, shard: int, tokens: NDArray[np.uint32], key_map: KeyMap | None
+) -> None:
+    if key_map is not None and len(wrong := key_map.unfolded(tokens)):
+        raise FormatError(
+            Reason.KEY_NOT_FOLDED,
+            "a key holds an id that another stands for",
+            found=tokens[wrong[0]].tolist(),
+            where=f"{folder / shard_name(shard)}, row {wrong[0]}",
+        )
 
 
 def _check_index(

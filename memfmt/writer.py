@@ -16,6 +16,7 @@ from phrasemem._version import __version__
 from phrasemem.memfmt import durable
 from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.key_map import EXACT, FOLDED_KEYS, KeyMap, write_key_map
 from phrasemem.memfmt.keys import check_keys, shard_of, tokens_hash
 from phrasemem.memfmt.layout import Layout, PayloadSpec
 from phrasemem.memfmt.manifest import (
@@ -33,7 +34,7 @@ from phrasemem.memfmt.manifest import (
     parse_manifest,
     serialise,
 )
-from phrasemem.memfmt.names import DICTIONARY_NAME, required_files
+from phrasemem.memfmt.names import DICTIONARY_NAME, KEY_MAP_NAME, required_files
 from phrasemem.memfmt.records import train_dictionary
 from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
@@ -69,6 +70,13 @@ class Header:
     corpora : sequence of CorpusInfo
         Their order is that of the counts in a record.
     encoder : EncoderInfo, optional
+    key_map : KeyMap, optional
+        What all keys are folded by.
+
+    Raises
+    ------
+    PhraseMemError
+        If the key map is not that of the tokenizer, by its length.
     """
 
     tokenizer: TokenizerInfo
@@ -77,6 +85,15 @@ class Header:
     corpora: Sequence[CorpusInfo] = ()
     encoder: EncoderInfo | None = None
     created_by: str = field(default=f"phrasemem {__version__}")
+    key_map: KeyMap | None = None
+
+    def __post_init__(self) -> None:
+        if self.key_map is not None and len(self.key_map.ids) != self.tokenizer.vocab_size:
+            raise PhraseMemError(
+                "the key map belongs to another vocabulary",
+                expected=self.tokenizer.vocab_size,
+                found=len(self.key_map.ids),
+            )
 
     def layout(
         self, *, entries: int, hash_seed: int, shard_bits: int = 0, dictionary: bytes = b""
@@ -91,6 +108,7 @@ class Header:
             payloads=tuple(self.payloads),
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
+            key_map=self.key_map,
         )
 
 
@@ -135,6 +153,8 @@ def finish_memory(
             "the shards do not add up", expected=layout.entries, found=sum(shards), where=staging
         )
     durable.write_file(staging / DICTIONARY_NAME, layout.dictionary)
+    if layout.key_map is not None:
+        write_key_map(staging / KEY_MAP_NAME, layout.key_map)
     extra = dict(extra_files or {})
     _copy_extra(staging, extra)
     manifest = _manifest(staging, header, layout, shards, extra)
@@ -172,14 +192,14 @@ def _manifest(
     fields = {
         "magic": MAGIC,
         "format_version": FORMAT_VERSION,
-        "reader_features": [],
+        "reader_features": [] if layout.key_map is None else [FOLDED_KEYS],
         "writer_features": [],
         "created_by": header.created_by,
         "tokenizer": header.tokenizer,
         "encoder": header.encoder,
         "n_max": layout.n_max,
         "hash_seed": layout.hash_seed,
-        "key_normalisation": "exact",
+        "key_normalisation": EXACT if layout.key_map is None else layout.key_map.normalisation,
         "entries": layout.entries,
         "shard_bits": layout.shard_bits,
         "shards": [
@@ -202,7 +222,10 @@ def _manifest(
         "corpora": list(header.corpora),
         "block_bytes": BLOCK_BYTES,
     }
-    names = sorted({*required_files(len(shards), [spec.name for spec in layout.payloads]), *extra})
+    required = required_files(len(shards), [spec.name for spec in layout.payloads])
+    if layout.key_map is not None:
+        required.append(KEY_MAP_NAME)
+    names = sorted({*required, *extra})
     # Hashing releases the GIL; files are large, so threads are enough.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         infos = pool.map(lambda name: file_info(staging / name, BLOCK_BYTES), names)

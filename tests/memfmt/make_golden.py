@@ -1,4 +1,4 @@
-"""Writes the golden memory of this version, once, at its release; tests only read it.
+"""Writes the golden memories of this version, once, at its release; tests only read them.
 
     python tests/memfmt/make_golden.py
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from phrasemem.memfmt.canonical import canonical
+from phrasemem.memfmt.key_map import ENGRAM, KeyMap
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
 from phrasemem.memfmt.manifest import FORMAT_VERSION
 from phrasemem.memfmt.reader import MemoryReader
@@ -46,20 +47,33 @@ WORDS = [
 ]
 
 
+# Words 0 to 9 are also spelled as 10 to 19; 20 to 63 are alone.
+KEY_MAP = KeyMap(ENGRAM, np.array([*range(10), *range(10), *range(20, 64)], dtype=np.uint32))
+
+
 def main() -> None:
-    path = HERE / "golden" / f"v{FORMAT_VERSION}"
-    if path.exists():
-        raise SystemExit(f"{path} is there already, and must stay as it is")
+    golden = HERE / "golden"
+    if not (path := golden / f"v{FORMAT_VERSION}").exists():
+        make(path)
+        write_future(path)
+    if not (path := golden / f"v{FORMAT_VERSION}-folded").exists():
+        make(path, KEY_MAP)
+
+
+def make(path: Path, key_map: KeyMap | None = None) -> None:
+    """Write a memory that is not there yet, and beside it what a reader must give for it."""
     keys = [(), *((token,) for token in range(len(WORDS)))]
     keys += [tuple(range(start, start + n)) for n in (2, 3, 4) for start in range(0, 10 - n, n - 1)]
-    write(path, keys)
+    write(path, keys, key_map)
     with MemoryReader.open(path) as reader:
         values = [describe(reader, key) for key in keys]
+    if key_map is not None:
+        for key, value in zip(keys, values, strict=True):
+            value["spelled"] = [token + 10 * (i % 2) for i, token in enumerate(key, len(key))]
     path.with_name(path.name + ".json").write_text(json.dumps(values, indent=1) + "\n")
-    write_future(path)
 
 
-def write(path: Path, keys: list[tuple[int, ...]]) -> None:
+def write(path: Path, keys: list[tuple[int, ...]], key_map: KeyMap | None) -> None:
     """Write the memory, with a dictionary from more records than it holds."""
     corpora = [
         CorpusInfo(name=n, kind=k, licence="CC0-1.0", source="golden", documents=9, tokens=99)
@@ -72,6 +86,7 @@ def write(path: Path, keys: list[tuple[int, ...]]) -> None:
         corpora,
         EncoderInfo(id="golden", revision="1", dim=DIM),
         created_by="make_golden.py",
+        key_map=key_map,
     )
     tokens, lengths = pack_keys(keys, N_MAX)
     seed = choose_seed(lengths, tokens, first_seed=2**63)
