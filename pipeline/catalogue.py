@@ -36,8 +36,11 @@ def score_part(
     stop_words: str | None,
     memory_limit: str,
     threads: int,
+    folded: bool = False,
 ) -> Report:
     """Score the candidates and write the chosen ones, ordered by length and tokens.
+
+    The text of ``folded`` ones is that of their first occurrence.
 
     Returns
     -------
@@ -53,7 +56,8 @@ def score_part(
         score.measure(database, tokens, n_max)
         score.choose(database, corpus_tokens, shares, max_phrases)
         report = _homes(database, corpora)
-        written = _write(folder / "catalogue.parquet", database, corpora, n_max, tokenizer)
+        path = folder / "catalogue.parquet"
+        written = _write(path, database, corpora, n_max, tokenizer, folded)
     return {**report, "phrases": written, "undecodable": report["chosen"] - written}
 
 
@@ -76,8 +80,11 @@ def _write(
     corpora: Sequence[str],
     n_max: int,
     tokenizer: Any,
+    folded: bool,
 ) -> int:
-    tokens = ", ".join(f"t{place}" for place in range(n_max))
+    # What is decoded: the keys themselves, or what stood where they first occurred.
+    spelling = "s" if folded else "t"
+    tokens = ", ".join(f"{c}{place}" for c in sorted({"t", spelling}) for place in range(n_max))
     counts = ", ".join(f"count_{corpus}" for corpus in range(len(corpora)))
     query = (
         f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
@@ -90,19 +97,25 @@ def _write(
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
         for batch in stream(database, query):
-            table = _described(pa.Table.from_batches([batch]), corpora, n_max, tokenizer, written)
+            table = _described(
+                pa.Table.from_batches([batch]), corpora, n_max, tokenizer, written, spelling
+            )
             writer.write_table(table.cast(schema), row_group_size=BATCH_ROWS)
             written += len(table)
     return written
 
 
 def _described(
-    table: pa.Table, corpora: Sequence[str], n_max: int, tokenizer: Any, first_row: int
+    table: pa.Table,
+    corpora: Sequence[str],
+    n_max: int,
+    tokenizer: Any,
+    first_row: int,
+    spelling: str,
 ) -> pa.Table:
-    lengths = table["n"].to_numpy()
-    matrix = np.stack([table[f"t{place}"].to_numpy() for place in range(n_max)], axis=1)
-    keys = [row[:length] for row, length in zip(matrix.tolist(), lengths.tolist(), strict=True)]
-    texts = tokenizer.backend_tokenizer.decode_batch(keys, skip_special_tokens=False)
+    keys = _sequences(table, "t", n_max)
+    spelled = keys if spelling == "t" else _sequences(table, spelling, n_max)
+    texts = tokenizer.backend_tokenizer.decode_batch(spelled, skip_special_tokens=False)
     sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
     columns = {
         "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
@@ -117,3 +130,9 @@ def _described(
     for name in ("npmi", "llr", "cvalue", "score"):
         columns[name] = kept[name]
     return pa.table(columns)
+
+
+def _sequences(table: pa.Table, column: str, n_max: int) -> list[list[int]]:
+    lengths = table["n"].to_pylist()
+    matrix = np.stack([table[f"{column}{place}"].to_numpy() for place in range(n_max)], axis=1)
+    return [row[:length] for row, length in zip(matrix.tolist(), lengths, strict=True)]

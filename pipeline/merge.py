@@ -49,17 +49,24 @@ def candidates_part(
     min_count: int,
     min_documents: int,
     memory_limit: str,
+    folded: bool = False,
 ) -> Report:
-    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``."""
+    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``.
+
+    Of ``folded`` ones, the ids of the first occurrence in the first chunk stay as ``s0..``.
+    """
     first, last = bucket_limits(bucket, buckets)
     tokens = ", ".join(f"t{place}" for place in range(n_max))
     shares = ", ".join(
         f"coalesce(sum(count) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER AS count_{corpus}"
         for corpus in range(corpora)
     )
+    surfaces = "".join(
+        f", arg_min(s{place}, chunk) AS s{place}" for place in range(n_max if folded else 0)
+    )
     query = f"""
         SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
-               {shares}
+               {shares}{surfaces}
         FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
         GROUP BY n, {tokens}
         HAVING sum(count) >= ? AND sum(documents) >= ?

@@ -64,7 +64,13 @@ def count_hashes(
 
     def job(chunk: Chunk) -> Job:
         source = engine.file(plan.tokenize, f"{chunk.key}.arrow")
-        return Job(chunk.key, {"source": source, "n_max": config.mining.n_max, "buckets": buckets})
+        arguments = {
+            "source": source,
+            "n_max": config.mining.n_max,
+            "buckets": buckets,
+            "folding_model": config.folding_model,
+        }
+        return Job(chunk.key, arguments)
 
     engine.run(plan.hashes, hashes_part, lambda: [job(chunk) for chunk in chunks])
 
@@ -98,17 +104,19 @@ def count_exactly(
 
     survivors = [engine.file(plan.survivors, f"{_bucket_key(b)}.npy") for b in range(buckets)]
 
-    def job(chunk: Chunk) -> Job:
+    def job(position: int, chunk: Chunk) -> Job:
         arguments = {
             "source": engine.file(plan.tokenize, f"{chunk.key}.arrow"),
             "survivors": survivors,
             "n_max": config.mining.n_max,
             "buckets": buckets,
             "corpus": chunk.corpus,
+            "folding_model": config.folding_model,
+            "chunk": position,
         }
         return Job(chunk.key, arguments)
 
-    engine.run(plan.counts, counts_part, lambda: [job(chunk) for chunk in chunks])
+    engine.run(plan.counts, counts_part, lambda: [job(*pair) for pair in enumerate(chunks)])
 
 
 def merge_candidates(
@@ -129,6 +137,7 @@ def merge_candidates(
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
             "memory_limit": _BUCKET_MEMORY,
+            "folded": config.folding_model is not None,
         }
         return Job(_bucket_key(bucket), arguments)
 
@@ -165,6 +174,7 @@ def score(
             "stop_words": config.mining.stop_words,
             "memory_limit": _SCORE_MEMORY,
             "threads": engine.threads,
+            "folded": config.folding_model is not None,
         },
     )
     for report in reports:

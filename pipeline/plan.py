@@ -97,7 +97,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
         _inputs(clean, select),
     )  # fmt: skip
-    hashes = Stage("hashes", 1, {"n_max": mining.n_max}, _inputs(tokenize))
+    hashes = Stage("hashes", 1, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
     counts = Stage("counts", 1, {}, _inputs(tokenize, survivors))
     candidates = Stage("candidates", 1, {"min_documents": mining.min_documents}, _inputs(counts))
@@ -143,6 +143,13 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
 
 def _inputs(*stages: Stage) -> dict[str, str]:
     return {stage.name: stage.fingerprint for stage in stages}
+
+
+def _folding(config: BuildConfig) -> dict[str, Any]:
+    """Return what folded keys depend on besides the tokenizer; nothing where keys are exact."""
+    if config.folding_model is None:
+        return {}
+    return {"key_normalisation": config.key_normalisation, "libraries": _versions("tokenizers")}
 
 
 def _reading(config: BuildConfig, index: int) -> dict[str, Any]:
