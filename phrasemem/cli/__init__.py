@@ -17,10 +17,12 @@ _COMMANDS = {
     "calibrate": "Fit the adapter of a backbone to a memory.",
     "eval": "Perplexity on held-out text: frozen, attached, shuffled.",
     "generate": "Generate text, frozen and with memory, side by side.",
+    "inspect": "Show what a memory holds, and where its bytes are.",
     "lookup": "Find the phrases of a text in a memory.",
     "publish": "Copy a verified memory to another folder.",
     "pull": "Fetch a memory from a registry.",
     "push": "Publish a memory in a registry.",
+    "sql": "Run SQL over the catalogue of a memory.",
     "verify": "Check every byte of a memory.",
 }
 

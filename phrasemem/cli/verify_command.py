@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
+
 if TYPE_CHECKING:
     from phrasemem.memfmt.verify import Report
 
 
 @click.command("verify")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=MEMORY, metavar="MEMORY")
 def command(path: Path) -> None:
-    """Check every byte of the memory at PATH, and all that its parts say of each other.
+    """Check every byte of the MEMORY, and all that its parts say of each other.
 
     The error names the file, what is wrong in square brackets, and what to fetch again.
     """
