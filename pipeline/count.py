@@ -72,6 +72,23 @@ def windows(run: TokenRun, n_max: int) -> Iterator[Windows]:
         yield Windows(length, starts, _finish(rolling[starts], length))
 
 
+def gram_hashes(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32]) -> Hashes:
+    """Return the hashes that :func:`windows` gives to n-grams.
+
+    Parameters
+    ----------
+    lengths : (k,) uint8
+    tokens : (k, n_max) uint32
+    """
+    hashes = np.zeros(len(lengths), np.uint64)
+    rolling = np.zeros(len(lengths), np.uint64)
+    for place in range(tokens.shape[1]):
+        rolling = rolling * _STEP + tokens[:, place].astype(np.uint64) + np.uint64(1)
+        ends = lengths == place + 1
+        hashes[ends] = _finish(rolling[ends], place + 1)
+    return hashes
+
+
 def _finish(rolling: Hashes, length: int) -> Hashes:
     mixed = rolling + np.uint64(_GOLDEN * length % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
@@ -87,7 +104,7 @@ def hash_counts(run: TokenRun, n_max: int) -> tuple[Hashes, NDArray[np.int64]]:
 
 def grams_of(run: TokenRun, survivors: Hashes, n_max: int) -> Iterator[Grams]:
     """Pass B: exact counts of the windows whose hash is in ``survivors`` (ascending)."""
-    document = np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
+    document = _document_of(run)
     for window in windows(run, n_max):
         kept = _members(window.hashes, survivors)
         starts, hashes = window.starts[kept], window.hashes[kept]
@@ -95,6 +112,11 @@ def grams_of(run: TokenRun, survivors: Hashes, n_max: int) -> Iterator[Grams]:
         starts, hashes = starts[order], hashes[order]
         tokens = run.tokens[starts[:, None] + np.arange(window.length)]
         yield _group(tokens, hashes, document[starts], starts)
+
+
+def _document_of(run: TokenRun) -> NDArray[np.int64]:
+    """Return the number of the document that each token is in."""
+    return np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
 
 
 def _members(hashes: Hashes, survivors: Hashes) -> NDArray[np.bool_]:
@@ -141,6 +163,7 @@ def hashes_part(
     source: str,
     n_max: int,
     buckets: int,
+    corpus: int,
     folding_model: str | None = None,
 ) -> Report:
     """Pass A over one partition: hashes with counts, and counts of single tokens."""
@@ -148,10 +171,27 @@ def hashes_part(
     hashes, counts = hash_counts(run, n_max)
     table = pa.table({"hash": hashes, "count": counts.astype(np.uint32)})
     write_bucketed(folder / f"{key}.parquet", table, hashes, buckets)
-    ids, times = np.unique(run.tokens, return_counts=True)
-    with appears(folder / f"{key}.unigrams.parquet") as temporary:
-        pq.write_table(pa.table({"token": ids, "count": times}), temporary)
+    _write_unigrams(folder / f"{key}.unigrams.parquet", run, corpus)
     return {"hashes": len(hashes), "windows": int(counts.sum())}
+
+
+def token_counts(run: TokenRun) -> Grams:
+    """Return the single tokens that occur, rising, as if they were n-grams of length 1."""
+    order = np.argsort(run.tokens, kind="stable")
+    tokens = run.tokens[order]
+    return _group(tokens[:, None], tokens.astype(np.uint64), _document_of(run)[order], order)
+
+
+def _write_unigrams(path: Path, run: TokenRun, corpus: int) -> None:
+    found = token_counts(run)
+    columns = {
+        "token": found.tokens[:, 0],
+        "corpus": np.full(len(found.tokens), corpus, np.uint16),
+        "count": found.counts.astype(np.uint64),
+        "documents": found.documents.astype(np.uint32),
+    }
+    with appears(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
 
 
 def counts_part(

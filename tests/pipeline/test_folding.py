@@ -202,3 +202,17 @@ def test_lookup_finds_a_spelling_that_was_never_written(folded: Path) -> None:
     assert done.exit_code == 0, done.output
     texts = [phrase["text"] for phrase in json.loads(done.stdout)["phrases"]]
     assert any(text.lower() == "new york" for text in texts)
+
+
+def test_rows_of_single_tokens_count_all_spellings(
+    world: Any, changes: Changes, tmp_path: Path
+) -> None:
+    out, mining = tmp_path / "memory", {**world.config()["mining"], "shortest": 0}
+    run(world, out, {**changes, "mining": mining}, Lines())
+    verify(out)
+    ids = engram_key_map(backbone.load_tokenizer(changes["model"])).ids
+    runs = [read_run(path) for path in (tmp_path / "memory-work" / "tokenize").glob("*.arrow")]
+    counts = np.bincount(ids[np.concatenate([part.tokens for part in runs])])
+    single = [e for e in pq.read_table(out / "catalogue.parquet").to_pylist() if e["n"] == 1]
+    assert len(single) > 20
+    assert all(entry["count"] == counts[entry["tokens"][0]] for entry in single)
