@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from phrasemem import backbone
+from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.pipeline import score
 from phrasemem.pipeline.boundaries import token_texts
 from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
+from phrasemem.pipeline.single_tokens import single_rows
 from phrasemem.pipeline.stage import Report, appears
+from phrasemem.pipeline.unigrams import read_unigrams
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -26,35 +31,69 @@ def score_part(
     key: str,
     *,
     candidates: Sequence[str],
-    unigrams: Sequence[str],
+    unigrams: str,
     corpora: Sequence[str],
-    corpus_tokens: Sequence[int],
     phrase_shares: Sequence[float | None],
     model: str,
+    corpus_documents: Sequence[int],
     n_max: int,
+    min_count: int,
+    min_documents: int,
     max_phrases: int,
+    shortest: int,
     stop_words: str | None,
     memory_limit: str,
     threads: int,
+    folded: bool = False,
 ) -> Report:
     """Score the candidates and write the chosen ones, ordered by length and tokens.
+
+    The text of ``folded`` ones is that of their first occurrence.
+
+    Parameters
+    ----------
+    candidates : sequence of str
+        Files with the columns of the stage ``candidates``; of one n-gram there is one row.
+    unigrams : str
+        A file ``unigrams.parquet`` with all of the corpora.
+    min_count, min_documents : int
+        Limits of single tokens; the candidates have passed theirs.
 
     Returns
     -------
     dict
-        ``candidates``, ``phrases``, ``phrases_of`` (by home corpus), ``undecodable`` (dropped:
-        their text holds U+FFFD).
+        ``candidates``, ``phrases``, ``phrases_of`` (by home corpus), ``single`` (rows of
+        single tokens and the root), ``undecodable`` and ``undecodable_single`` (dropped: their
+        text holds U+FFFD).
     """
     tokenizer = backbone.load_tokenizer(model)
     flags = score.function_words(token_texts(tokenizer), stop_words)
-    shares = score.phrase_shares(corpus_tokens, phrase_shares)
+    single = read_unigrams(Path(unigrams), corpora)
+    shares = score.phrase_shares(single.corpus_tokens(), phrase_shares)
     with connect(folder / f".tmp-duckdb-{key}", memory_limit, threads) as database:
-        tokens = score.load(database, candidates, unigrams, flags, n_max)
+        tokens = score.load(database, candidates, single.totals(), flags, n_max)
         score.measure(database, tokens, n_max)
-        score.choose(database, corpus_tokens, shares, max_phrases)
+        score.choose(database, single.corpus_tokens(), shares, max_phrases)
         report = _homes(database, corpora)
-        written = _write(folder / "catalogue.parquet", database, corpora, n_max, tokenizer)
-    return {**report, "phrases": written, "undecodable": report["chosen"] - written}
+        rows = single_rows(
+            single,
+            corpus_documents,
+            n_max,
+            shortest=shortest,
+            min_count=min_count,
+            min_documents=min_documents,
+        )
+        batches = itertools.chain(rows.to_batches(), _phrases(database, corpora, n_max, folded))
+        lengths = _write(folder / "catalogue.parquet", batches, corpora, n_max, tokenizer)
+    phrases = sum(number for length, number in lengths.items() if length >= SHORTEST_PHRASE)
+    kept = lengths.total() - phrases
+    return {
+        **report,
+        "phrases": phrases,
+        "single": kept,
+        "undecodable": report["chosen"] - phrases,
+        "undecodable_single": len(rows) - kept,
+    }
 
 
 def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Report:
@@ -70,39 +109,56 @@ def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Repor
     }
 
 
-def _write(
-    path: Path,
-    database: duckdb.DuckDBPyConnection,
-    corpora: Sequence[str],
-    n_max: int,
-    tokenizer: Any,
-) -> int:
-    tokens = ", ".join(f"t{place}" for place in range(n_max))
-    counts = ", ".join(f"count_{corpus}" for corpus in range(len(corpora)))
+def _phrases(
+    database: duckdb.DuckDBPyConnection, corpora: Sequence[str], n_max: int, folded: bool
+) -> pa.RecordBatchReader:
+    kinds = ("s", "t") if folded else ("t",)
+    tokens = ", ".join(f"{kind}{place}" for kind in kinds for place in range(n_max))
+    counts = ", ".join(
+        f"{measure}_{corpus}"
+        for measure in ("count", "documents")
+        for corpus in range(len(corpora))
+    )
     query = (
         f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
         "FROM chosen JOIN grams USING (id) JOIN scored USING (id, n, count, documents) ORDER BY id"
     )
+    return stream(database, query)
+
+
+def _write(
+    path: Path,
+    batches: Iterable[pa.RecordBatch],
+    corpora: Sequence[str],
+    n_max: int,
+    tokenizer: Any,
+) -> Counter[int]:
+    """Write the catalogue; return how many rows there are of each length."""
     schema = catalogue_schema(corpora)
-    written = 0
+    lengths: Counter[int] = Counter()
     with (
         appears(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
-        for batch in stream(database, query):
-            table = _described(pa.Table.from_batches([batch]), corpora, n_max, tokenizer, written)
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            table = _described(rows, corpora, n_max, tokenizer, lengths.total())
             writer.write_table(table.cast(schema), row_group_size=BATCH_ROWS)
-            written += len(table)
-    return written
+            lengths.update(table["n"].to_pylist())
+    return lengths
 
 
 def _described(
-    table: pa.Table, corpora: Sequence[str], n_max: int, tokenizer: Any, first_row: int
+    table: pa.Table,
+    corpora: Sequence[str],
+    n_max: int,
+    tokenizer: Any,
+    first_row: int,
 ) -> pa.Table:
-    lengths = table["n"].to_numpy()
-    matrix = np.stack([table[f"t{place}"].to_numpy() for place in range(n_max)], axis=1)
-    keys = [row[:length] for row, length in zip(matrix.tolist(), lengths.tolist(), strict=True)]
-    texts = tokenizer.backend_tokenizer.decode_batch(keys, skip_special_tokens=False)
+    keys = _sequences(table, "t", n_max)
+    # What stood where a folded phrase first occurred; a single token has the text of its id.
+    spelled = _sequences(table, "s", n_max) if "s0" in table.column_names else keys
+    texts = tokenizer.backend_tokenizer.decode_batch(spelled, skip_special_tokens=False)
     sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
     columns = {
         "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
@@ -112,8 +168,15 @@ def _described(
     kept = table.filter(pa.array(sound))
     for name in ("n", "count", "documents"):
         columns[name] = kept[name]
-    for place, corpus in enumerate(corpora):
-        columns[f"count_{corpus}"] = kept[f"count_{place}"]
+    for measure in ("count", "documents"):
+        for place, corpus in enumerate(corpora):
+            columns[f"{measure}_{corpus}"] = kept[f"{measure}_{place}"]
     for name in ("npmi", "llr", "cvalue", "score"):
         columns[name] = kept[name]
     return pa.table(columns)
+
+
+def _sequences(table: pa.Table, column: str, n_max: int) -> list[list[int]]:
+    lengths = table["n"].to_pylist()
+    matrix = np.stack([table[f"{column}{place}"].to_numpy() for place in range(n_max)], axis=1)
+    return [row[:length] for row, length in zip(matrix.tolist(), lengths, strict=True)]

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 
 def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
-    """Return the columns of a catalogue; one count a corpus."""
+    """Return the columns of a catalogue; counts and documents of each corpus."""
     return pa.schema(
         [
             ("row", pa.uint32()),
             ("text", pa.string()),
             ("tokens", pa.list_(pa.uint32())),
             ("n", pa.uint8()),
-            ("count", pa.uint32()),
+            ("count", pa.uint64()),
             ("documents", pa.uint32()),
-            *((f"count_{name}", pa.uint32()) for name in corpora),
+            *((f"count_{name}", pa.uint64()) for name in corpora),
+            *((f"documents_{name}", pa.uint32()) for name in corpora),
             ("npmi", pa.float32()),
             ("llr", pa.float32()),
             ("cvalue", pa.float32()),

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
+from phrasemem.pipeline.folding import folded_run
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.tokens import TokenRun, read_run
 
@@ -38,12 +39,16 @@ class Windows(NamedTuple):
 
 
 class Grams(NamedTuple):
-    """Distinct n-grams of one length: tokens (k, length), hashes, counts, documents, each (k,)."""
+    """Distinct n-grams of one length: tokens (k, length), hashes, counts, documents, each (k,).
+
+    ``starts`` (k,) is where each begins first in the run.
+    """
 
     tokens: NDArray[np.uint32]
     hashes: Hashes
     counts: NDArray[np.int64]
     documents: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 def windows(run: TokenRun, n_max: int) -> Iterator[Windows]:
@@ -67,6 +72,23 @@ def windows(run: TokenRun, n_max: int) -> Iterator[Windows]:
         yield Windows(length, starts, _finish(rolling[starts], length))
 
 
+def gram_hashes(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32]) -> Hashes:
+    """Return the hashes that :func:`windows` gives to n-grams.
+
+    Parameters
+    ----------
+    lengths : (k,) uint8
+    tokens : (k, n_max) uint32
+    """
+    hashes = np.zeros(len(lengths), np.uint64)
+    rolling = np.zeros(len(lengths), np.uint64)
+    for place in range(tokens.shape[1]):
+        rolling = rolling * _STEP + tokens[:, place].astype(np.uint64) + np.uint64(1)
+        ends = lengths == place + 1
+        hashes[ends] = _finish(rolling[ends], place + 1)
+    return hashes
+
+
 def _finish(rolling: Hashes, length: int) -> Hashes:
     mixed = rolling + np.uint64(_GOLDEN * length % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
@@ -82,14 +104,19 @@ def hash_counts(run: TokenRun, n_max: int) -> tuple[Hashes, NDArray[np.int64]]:
 
 def grams_of(run: TokenRun, survivors: Hashes, n_max: int) -> Iterator[Grams]:
     """Pass B: exact counts of the windows whose hash is in ``survivors`` (ascending)."""
-    document = np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
+    document = _document_of(run)
     for window in windows(run, n_max):
         kept = _members(window.hashes, survivors)
         starts, hashes = window.starts[kept], window.hashes[kept]
         order = np.argsort(hashes, kind="stable")
         starts, hashes = starts[order], hashes[order]
         tokens = run.tokens[starts[:, None] + np.arange(window.length)]
-        yield _group(tokens, hashes, document[starts])
+        yield _group(tokens, hashes, document[starts], starts)
+
+
+def _document_of(run: TokenRun) -> NDArray[np.int64]:
+    """Return the number of the document that each token is in."""
+    return np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
 
 
 def _members(hashes: Hashes, survivors: Hashes) -> NDArray[np.bool_]:
@@ -99,16 +126,22 @@ def _members(hashes: Hashes, survivors: Hashes) -> NDArray[np.bool_]:
     return survivors[np.minimum(place, len(survivors) - 1)] == hashes
 
 
-def _group(tokens: NDArray[np.uint32], hashes: Hashes, documents: NDArray[np.int64]) -> Grams:
-    """Group windows that are sorted by hash (stably: documents ascend within a hash)."""
+def _group(
+    tokens: NDArray[np.uint32],
+    hashes: Hashes,
+    documents: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> Grams:
+    """Group windows that are sorted by hash (stably: documents and starts ascend within one)."""
     new_hash = np.ones(len(hashes), np.bool_)
     new_hash[1:] = hashes[1:] != hashes[:-1]
     differs = np.zeros(len(hashes), np.bool_)
     differs[1:] = (tokens[1:] != tokens[:-1]).any(axis=1) & ~new_hash[1:]
     if differs.any():
         # Two n-grams share a hash: order these windows by their tokens too.
-        order = np.lexsort((documents, *tokens.T[::-1], hashes))
-        tokens, hashes, documents = tokens[order], hashes[order], documents[order]
+        order = np.lexsort((starts, *tokens.T[::-1], hashes))
+        tokens, hashes = tokens[order], hashes[order]
+        documents, starts = documents[order], starts[order]
         differs[1:] = (tokens[1:] != tokens[:-1]).any(axis=1) & ~new_hash[1:]
     new_gram = new_hash | differs
     first = np.flatnonzero(new_gram)
@@ -119,19 +152,46 @@ def _group(tokens: NDArray[np.uint32], hashes: Hashes, documents: NDArray[np.int
         hashes[first],
         np.diff(first, append=len(hashes)),
         np.add.reduceat(new_document, first, dtype=np.int64) if len(first) else first,
+        starts[first],
     )
 
 
-def hashes_part(folder: Path, key: str, *, source: str, n_max: int, buckets: int) -> Report:
+def hashes_part(
+    folder: Path,
+    key: str,
+    *,
+    source: str,
+    n_max: int,
+    buckets: int,
+    corpus: int,
+    folding_model: str | None = None,
+) -> Report:
     """Pass A over one partition: hashes with counts, and counts of single tokens."""
-    run = read_run(Path(source))
+    run = folded_run(read_run(Path(source)), folding_model)
     hashes, counts = hash_counts(run, n_max)
     table = pa.table({"hash": hashes, "count": counts.astype(np.uint32)})
     write_bucketed(folder / f"{key}.parquet", table, hashes, buckets)
-    ids, times = np.unique(run.tokens, return_counts=True)
-    with appears(folder / f"{key}.unigrams.parquet") as temporary:
-        pq.write_table(pa.table({"token": ids, "count": times}), temporary)
+    _write_unigrams(folder / f"{key}.unigrams.parquet", run, corpus)
     return {"hashes": len(hashes), "windows": int(counts.sum())}
+
+
+def token_counts(run: TokenRun) -> Grams:
+    """Return the single tokens that occur, rising, as if they were n-grams of length 1."""
+    order = np.argsort(run.tokens, kind="stable")
+    tokens = run.tokens[order]
+    return _group(tokens[:, None], tokens.astype(np.uint64), _document_of(run)[order], order)
+
+
+def _write_unigrams(path: Path, run: TokenRun, corpus: int) -> None:
+    found = token_counts(run)
+    columns = {
+        "token": found.tokens[:, 0],
+        "corpus": np.full(len(found.tokens), corpus, np.uint16),
+        "count": found.counts.astype(np.uint64),
+        "documents": found.documents.astype(np.uint32),
+    }
+    with appears(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
 
 
 def counts_part(
@@ -143,14 +203,23 @@ def counts_part(
     n_max: int,
     buckets: int,
     corpus: int,
+    folding_model: str | None = None,
+    chunk: int = 0,
 ) -> Report:
-    """Pass B over one partition: n-grams with exact counts and document counts."""
-    run = read_run(Path(source))
+    """Pass B over one partition: n-grams with exact counts and document counts.
+
+    Folded ids have no text of their own. So with ``folding_model`` each n-gram also has the
+    ``chunk``, and as ``s0..`` the ids that stood where it first occurred in it.
+    """
+    original = read_run(Path(source))
+    run = folded_run(original, folding_model)
     surviving = np.concatenate([np.load(path, mmap_mode="r") for path in survivors])
     groups = list(grams_of(run, surviving, n_max))
     hashes = np.concatenate([group.hashes for group in groups] or [np.zeros(0, np.uint64)])
     order = np.argsort(hashes, kind="stable")
-    columns = _columns(groups, n_max, corpus)
+    columns = dict(_columns(groups, n_max, corpus))
+    if folding_model is not None:
+        columns |= _surfaces(groups, original.tokens, n_max, chunk)
     table = pa.table({name: column[order] for name, column in columns.items()})
     write_bucketed(folder / f"{key}.parquet", table, hashes[order], buckets)
     return {"grams": len(hashes)}
@@ -180,6 +249,20 @@ def _columns(groups: Sequence[Grams], n_max: int, corpus: int) -> Mapping[str, N
         "count": counts,
         "documents": documents,
     }
+
+
+def _surfaces(
+    groups: Sequence[Grams], original: NDArray[np.uint32], n_max: int, chunk: int
+) -> Mapping[str, NDArray[np.generic]]:
+    total = sum(len(group.hashes) for group in groups)
+    tokens = np.zeros((n_max, total), np.uint32)
+    begin = 0
+    for group in groups:
+        end, length = begin + len(group.starts), group.tokens.shape[1]
+        tokens[:length, begin:end] = original[np.arange(length)[:, None] + group.starts]
+        begin = end
+    surfaces = {f"s{place}": tokens[place] for place in range(n_max)}
+    return {**surfaces, "chunk": np.full(total, chunk, np.uint32)}
 
 
 def bucket_limits(bucket: int, buckets: int) -> tuple[int, int]:

@@ -42,30 +42,43 @@ def candidates_part(
     key: str,
     *,
     sources: Sequence[str],
-    bucket: int,
+    bucket: int | None,
     buckets: int,
     corpora: int,
     n_max: int,
     min_count: int,
     min_documents: int,
     memory_limit: str,
+    folded: bool = False,
 ) -> Report:
-    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``."""
-    first, last = bucket_limits(bucket, buckets)
+    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``.
+
+    Of ``folded`` ones, the ids of the first occurrence in the first chunk stay as ``s0..``.
+
+    ``bucket`` None takes all rows; then the sources need no column ``hash``. The columns
+    written: n, t0.. (0 beyond n), count, documents, count_0.., documents_0.. by corpus.
+    """
     tokens = ", ".join(f"t{place}" for place in range(n_max))
     shares = ", ".join(
-        f"coalesce(sum(count) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER AS count_{corpus}"
+        f"coalesce(sum({measure}) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER "
+        f"AS {measure}_{corpus}"
+        for measure in ("count", "documents")
         for corpus in range(corpora)
     )
+    surfaces = "".join(
+        f", arg_min(s{place}, chunk) AS s{place}" for place in range(n_max if folded else 0)
+    )
+    limits = () if bucket is None else bucket_limits(bucket, buckets)
+    within = "WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT" if limits else ""
     query = f"""
         SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
-               {shares}
-        FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
+               {shares}{surfaces}
+        FROM read_parquet(?) {within}
         GROUP BY n, {tokens}
         HAVING sum(count) >= ? AND sum(documents) >= ?
         ORDER BY n, {tokens}
     """
-    arguments = [list(sources), first, last, min_count, min_documents]
+    arguments = [list(sources), *limits, min_count, min_documents]
     rows = 0
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         reader = stream(database, query, arguments)

@@ -12,6 +12,8 @@ from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
 from phrasemem.pipeline.plan import Plan
 from phrasemem.pipeline.report import CorpusReport
+from phrasemem.pipeline.stage import Report
+from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
 
 _BUCKET_MEMORY = "1GB"
 _SCORE_MEMORY = "2GB"
@@ -25,10 +27,14 @@ class NoPhrasesError(PhraseMemError):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The chosen phrases and the files of their vectors."""
+    """What has rows, the files of its vectors, and the counts of single tokens."""
 
     path: str
+    unigrams: str
+    candidates: int
     phrases: int
+    single: int
+    undecodable: dict[str, int]
     vectors: list[str]
     dim: int
 
@@ -43,11 +49,25 @@ def catalogue_of(
     """Count n-grams, choose phrases and embed them."""
     buckets = bucket_count(len(tokenized.chunks))
     count_hashes(config, plan, tokenized.chunks, buckets, engine)
+    sum_unigrams(config, plan, tokenized, engine)
     find_survivors(config, plan, tokenized.chunks, buckets, engine)
     count_exactly(config, plan, tokenized.chunks, buckets, engine)
     merge_candidates(config, plan, tokenized.chunks, buckets, engine)
-    phrases = score(config, plan, tokenized.chunks, buckets, engine, reports)
-    return embed(config, plan, phrases, engine)
+    chosen = score(config, plan, buckets, engine, reports)
+    vectors, dim = embed(config, plan, chosen["phrases"] + chosen["single"], engine)
+    return Catalogue(
+        path=engine.file(plan.score, "catalogue.parquet"),
+        unigrams=engine.file(plan.unigrams, UNIGRAMS_FILE),
+        candidates=chosen["candidates"],
+        phrases=chosen["phrases"],
+        single=chosen["single"],
+        undecodable={
+            "phrases": chosen["undecodable"],
+            "single": chosen["undecodable_single"],
+        },
+        vectors=vectors,
+        dim=dim,
+    )
 
 
 def bucket_count(chunks: int) -> int:
@@ -63,10 +83,32 @@ def count_hashes(
     from phrasemem.pipeline.count import hashes_part
 
     def job(chunk: Chunk) -> Job:
-        source = engine.file(plan.tokenize, f"{chunk.key}.arrow")
-        return Job(chunk.key, {"source": source, "n_max": config.mining.n_max, "buckets": buckets})
+        arguments = {
+            "source": engine.file(plan.tokenize, f"{chunk.key}.arrow"),
+            "n_max": config.mining.n_max,
+            "buckets": buckets,
+            "corpus": chunk.corpus,
+            "folding_model": config.folding_model,
+        }
+        return Job(chunk.key, arguments)
 
     engine.run(plan.hashes, hashes_part, lambda: [job(chunk) for chunk in chunks])
+
+
+def sum_unigrams(config: BuildConfig, plan: Plan, tokenized: Tokenized, engine: Engine) -> None:
+    """Sum the counts of single tokens over all chunks."""
+    from phrasemem.pipeline.unigrams import unigrams_part
+
+    names = [f"{chunk.key}.unigrams.parquet" for chunk in tokenized.chunks]
+    engine.run_one(
+        plan.unigrams,
+        unigrams_part,
+        lambda: {
+            "sources": [engine.file(plan.hashes, name) for name in names],
+            "corpora": [corpus.name for corpus in config.corpora],
+            "vocab_size": tokenized.vocab_size,
+        },
+    )
 
 
 def find_survivors(
@@ -98,17 +140,19 @@ def count_exactly(
 
     survivors = [engine.file(plan.survivors, f"{_bucket_key(b)}.npy") for b in range(buckets)]
 
-    def job(chunk: Chunk) -> Job:
+    def job(position: int, chunk: Chunk) -> Job:
         arguments = {
             "source": engine.file(plan.tokenize, f"{chunk.key}.arrow"),
             "survivors": survivors,
             "n_max": config.mining.n_max,
             "buckets": buckets,
             "corpus": chunk.corpus,
+            "folding_model": config.folding_model,
+            "chunk": position,
         }
         return Job(chunk.key, arguments)
 
-    engine.run(plan.counts, counts_part, lambda: [job(chunk) for chunk in chunks])
+    engine.run(plan.counts, counts_part, lambda: [job(*pair) for pair in enumerate(chunks)])
 
 
 def merge_candidates(
@@ -129,6 +173,7 @@ def merge_candidates(
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
             "memory_limit": _BUCKET_MEMORY,
+            "folded": config.folding_model is not None,
         }
         return Job(_bucket_key(bucket), arguments)
 
@@ -138,33 +183,35 @@ def merge_candidates(
 def score(
     config: BuildConfig,
     plan: Plan,
-    chunks: Sequence[Chunk],
     buckets: int,
     engine: Engine,
     reports: list[CorpusReport],
-) -> int:
-    """Choose the phrases; returns how many."""
+) -> Report:
+    """Choose the phrases; returns the stage's report."""
     from phrasemem.pipeline.catalogue import score_part
 
     candidates = [
         engine.file(plan.candidates, f"{_bucket_key(bucket)}.parquet") for bucket in range(buckets)
     ]
-    unigrams = [engine.file(plan.hashes, f"{chunk.key}.unigrams.parquet") for chunk in chunks]
     part = engine.run_one(
         plan.score,
         score_part,
         lambda: {
             "candidates": candidates,
-            "unigrams": unigrams,
+            "unigrams": engine.file(plan.unigrams, UNIGRAMS_FILE),
             "corpora": [corpus.name for corpus in config.corpora],
-            "corpus_tokens": [report.tokens for report in reports],
             "phrase_shares": [corpus.budget.phrase_share for corpus in config.corpora],
             "model": config.model,
+            "corpus_documents": [report.documents for report in reports],
             "n_max": config.mining.n_max,
+            "min_count": config.mining.min_count,
+            "min_documents": config.mining.min_documents,
             "max_phrases": config.mining.max_phrases,
+            "shortest": config.mining.shortest,
             "stop_words": config.mining.stop_words,
             "memory_limit": _SCORE_MEMORY,
             "threads": engine.threads,
+            "folded": config.folding_model is not None,
         },
     )
     for report in reports:
@@ -175,23 +222,23 @@ def score(
             f"no phrase occurs {mining.min_count} times in {mining.min_documents} documents",
             hint="give more text, or lower mining.min_count and mining.min_documents",
         )
-    return int(part["phrases"])
+    return part
 
 
-def embed(config: BuildConfig, plan: Plan, phrases: int, engine: Engine) -> Catalogue:
-    """Encode the phrases, a range of the catalogue a part."""
+def embed(config: BuildConfig, plan: Plan, rows: int, engine: Engine) -> tuple[list[str], int]:
+    """Encode the texts, a range of the catalogue a part; return the files and the dimension."""
     from phrasemem.pipeline.embed import embed_part
 
     encoder = config.encoder
     catalogue = engine.file(plan.score, "catalogue.parquet")
-    starts = range(0, phrases, encoder.phrases_per_part)
+    starts = range(0, rows, encoder.phrases_per_part)
     keys = [f"{number:06d}" for number in range(len(starts))]
 
     def job(key: str, start: int) -> Job:
         arguments = {
             "catalogue": catalogue,
             "start": start,
-            "stop": min(start + encoder.phrases_per_part, phrases),
+            "stop": min(start + encoder.phrases_per_part, rows),
             "encoder": encoder.id,
             "compute": plan.embed.settings["compute"],
             "batch_size": encoder.batch_size,
@@ -202,7 +249,7 @@ def embed(config: BuildConfig, plan: Plan, phrases: int, engine: Engine) -> Cata
         plan.embed, embed_part, lambda: [job(*pair) for pair in zip(keys, starts, strict=True)]
     )
     vectors = [engine.file(plan.embed, f"{key}.npy") for key in keys]
-    return Catalogue(catalogue, phrases, vectors, parts[keys[0]]["dim"])
+    return vectors, parts[keys[0]]["dim"]
 
 
 def _bucket_key(bucket: int) -> str:

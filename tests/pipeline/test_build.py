@@ -25,8 +25,12 @@ from phrasemem.pipeline.phrase_stages import NoPhrasesError, bucket_count
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.report import BuildReport
 from phrasemem.pipeline.run import BuildError, build
+from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
+from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams
 
-STAGES = "read clean select tokenize hashes survivors counts candidates score embed layout pack"
+STAGES = (
+    "read clean select tokenize hashes unigrams survivors counts candidates score embed layout pack"
+)
 
 
 class Lines(Reporter):
@@ -90,8 +94,93 @@ def test_a_memory_holds_the_catalogue_in_row_order(built: tuple[Path, BuildRepor
             counts = {n: entry[f"count_{n}"] for n in corpora if entry[f"count_{n}"]}
             assert dict(record.counts) == counts
             assert sum(counts.values()) == entry["count"] >= 4
+            assert sum(entry[f"documents_{n}"] for n in corpora) == entry["documents"]
+            for name in corpora:
+                assert min(entry[f"count_{name}"], 1) <= entry[f"documents_{name}"]
+                assert entry[f"documents_{name}"] <= entry[f"count_{name}"]
         vectors = reader.payload("semantic").gather(np.arange(report.phrases))
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=2e-3)
+
+
+def test_a_memory_keeps_what_another_choice_of_phrases_needs(
+    built: tuple[Path, BuildReport],
+) -> None:
+    out, report = built
+    names = [corpus.name for corpus in report.corpora]
+    unigrams = read_unigrams(out / "unigrams.parquet", names)
+    assert unigrams.corpus_tokens() == [corpus.tokens for corpus in report.corpora]
+    assert (unigrams.documents <= unigrams.counts).all()
+    most = unigrams.documents.max(axis=0).tolist()
+    assert most == [corpus.documents for corpus in report.corpora]  # each has a full stop
+    scoring = recorded_scoring(out)
+    assert scoring.mining.min_count == scoring.floor[0] == 4
+    assert scoring.phrase_shares == dict.fromkeys(names)
+    assert scoring.candidates >= report.phrases
+
+
+@pytest.mark.parametrize("shortest", [0, 1])
+def test_single_tokens_and_the_root_have_rows_if_asked_for(
+    world: Any, copy: Path, shortest: int, cli: Any
+) -> None:
+    before = pq.read_table(copy / "catalogue.parquet").drop_columns("row").to_pylist()
+    mining = {**world.config()["mining"], "shortest": shortest}
+    report = run(world, copy, mining=mining)
+    assert {"counts", "candidates"} <= skipped(report)
+    names = [corpus.name for corpus in report.corpora]
+    rows = pq.read_table(copy / "catalogue.parquet").drop_columns("row").to_pylist()
+    single = {tuple(row["tokens"]): row for row in rows if row["n"] < 2}
+    by_key = {tuple(row["tokens"]): row for row in rows if row["n"] >= 2}
+    assert by_key == {tuple(row["tokens"]): row for row in before}
+    assert (report.phrases, report.single) == (len(before), len(single))
+
+    unigrams = read_unigrams(copy / "unigrams.parquet", names)
+    expected = {
+        (token,): (counts.tolist(), documents.tolist())
+        for token, counts, documents in zip(
+            unigrams.tokens.tolist(), unigrams.counts, unigrams.documents, strict=True
+        )
+        if counts.sum() >= 4 and documents.sum() >= 2
+    }
+    if shortest == 0:
+        totals = [[getattr(c, n) for c in report.corpora] for n in ("tokens", "documents")]
+        expected[()] = (totals[0], totals[1])
+    found = {
+        key: ([row[f"count_{n}"] for n in names], [row[f"documents_{n}"] for n in names])
+        for key, row in single.items()
+    }
+    assert found == expected
+    assert {row["score"] for row in single.values()} == {0}
+    assert single[max(single)]["text"].strip()
+    with MemoryReader.open(copy, check="full") as reader:
+        assert (reader.get_many(list(single)) >= 0).all()
+        assert (reader.get_many([()])[0] >= 0) == (shortest == 0)
+        text = np.array([[key[0] for key in single if key]])
+        assert (reader.longest_match(text, shortest=1).lengths >= 1).all()
+    shown = [cli("lookup", copy, "of the", *flag, "--json") for flag in ((), ("--single",))]
+    phrases, tokens = (json.loads(done.stdout)["phrases"] for done in shown)
+    assert all(len(hit["tokens"]) >= 2 for hit in phrases)
+    assert any(len(hit["tokens"]) == 1 for hit in tokens)
+    assert json.loads((copy / "build.json").read_text())["undecodable"]["single"] == 0
+
+
+def test_tokens_that_are_no_text_alone_are_left_out_and_counted(world: Any, tmp_path: Path) -> None:
+    text = "The red panda eats \N{SNOWMAN} in the north of England. "
+    source = tmp_path / "wiki.jsonl"
+    texts = [text * 3 + f"Item {number} of the list." for number in range(20)]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    corpora = [{**world.config()["corpora"][0], "source": str(source)}]
+    mining = {**world.config()["mining"], "shortest": 1}
+    run(world, tmp_path / "memory", corpora=corpora, mining=mining)
+    assert json.loads((tmp_path / "memory/build.json").read_text())["undecodable"]["single"] == 3
+    catalogue = pq.read_table(tmp_path / "memory/catalogue.parquet")["text"].to_pylist()
+    assert not any("\N{REPLACEMENT CHARACTER}" in text for text in catalogue)
+
+
+def test_a_memory_without_such_records_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScoringError, match=r"does not say how .* chosen.*build it again"):
+        recorded_scoring(tmp_path)
+    with pytest.raises(UnigramsError, match=r"no counts of single tokens.*build it again"):
+        read_unigrams(tmp_path / "unigrams.parquet", ["wiki"])
 
 
 def test_row_vectors_are_the_encoder_s_own(world: Any, built: tuple[Path, BuildReport]) -> None:
@@ -205,7 +294,7 @@ def test_a_second_run_imports_nothing_heavy(
         ),
         (
             {"held_out": 0.3},
-            "select tokenize hashes survivors counts candidates score embed layout pack",
+            "select tokenize hashes unigrams survivors counts candidates score embed layout pack",
             "select: runs again: held_out[0] 0.1 -> 0.3; held_out[1] 0.1 -> 0.3; "
             "held_out[2] 0.1 -> 0.3",
         ),

@@ -25,6 +25,7 @@ from phrasemem.pipeline.boundaries import (
 )
 from phrasemem.pipeline.merge import candidates_part, survivors_part
 from phrasemem.pipeline.tokens import TokenRun, encode, read_run, tokenize_part
+from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams, unigrams_part
 
 Counts = dict[tuple[int, ...], tuple[int, int]]
 
@@ -95,6 +96,28 @@ def test_colliding_hashes_lose_nothing(run: TokenRun, n_max: int, bits: int) -> 
         assert grams(run, hashes, n_max) == plain_counts(run, n_max)
 
 
+@given(token_runs(), st.integers(2, 4), st.integers(1, 64))
+def test_starts_are_where_a_gram_may_stand_first(run: TokenRun, n_max: int, bits: int) -> None:
+    sound, mask = count._finish, np.uint64(2**bits - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(count, "_finish", lambda rolling, length: sound(rolling, length) & mask)
+        hashes, _ = count.hash_counts(run, n_max)
+        found = [
+            (window.length, start)
+            for window in count.windows(run, n_max)
+            for start in window.starts.tolist()
+        ]
+        first: dict[tuple[int, ...], int] = {}
+        for length, start in found:
+            first.setdefault(tuple(run.tokens[start : start + length].tolist()), start)
+        starts = {
+            tuple(tokens): start
+            for group in count.grams_of(run, hashes, n_max)
+            for tokens, start in zip(group.tokens.tolist(), group.starts.tolist(), strict=True)
+        }
+    assert starts == first
+
+
 def write(folder: Path, name: str, run: TokenRun) -> str:
     from phrasemem.pipeline.tokens import _write_run
 
@@ -120,7 +143,9 @@ def test_partitions_merge_to_the_counts_of_the_whole(
     n_max, buckets = 4, 4
     sources = [write(folder, f"run{number}", run) for number, run in enumerate(runs)]
     for number, source in enumerate(sources):
-        count.hashes_part(folder, f"h{number}", source=source, n_max=n_max, buckets=buckets)
+        count.hashes_part(
+            folder, f"h{number}", source=source, n_max=n_max, buckets=buckets, corpus=number % 2
+        )
     hashed = [str(folder / f"h{number}.parquet") for number in range(len(runs))]
     limits = {"buckets": buckets, "min_count": min_count, "memory_limit": "200MB"}
     for bucket in range(buckets):
@@ -141,8 +166,50 @@ def test_partitions_merge_to_the_counts_of_the_whole(
         for row in pq.read_table(folder / f"k{bucket}.parquet").to_pylist():
             key = tuple(row[f"t{place}"] for place in range(row["n"]))
             assert key not in found
-            found[key] = (row["count"], row["documents"], row["count_0"], row["count_1"])
+            names = ("count", "documents", "count_0", "count_1", "documents_0", "documents_1")
+            found[key] = tuple(row[name] for name in names)
     assert found == whole_counts(runs, n_max, min_count, min_documents)
+
+
+@settings(max_examples=50, deadline=None)
+@given(token_runs())
+def test_an_n_gram_s_hash_is_that_of_its_windows(run: TokenRun) -> None:
+    for length, starts, hashes in count.windows(run, 4):
+        tokens = np.zeros((len(starts), 4), np.uint32)
+        tokens[:, :length] = run.tokens[starts[:, None] + np.arange(length)]
+        lengths = np.full(len(starts), length, np.uint8)
+        np.testing.assert_array_equal(count.gram_hashes(lengths, tokens), hashes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(token_runs(), min_size=1, max_size=4))
+def test_single_tokens_are_counted_a_corpus(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[TokenRun]
+) -> None:
+    folder = tmp_path_factory.mktemp("unigrams")
+    corpora = ("b", "a")
+    counts: Counter[tuple[int, int]] = Counter()
+    documents: Counter[tuple[int, int]] = Counter()
+    # An id is below the size of the vocabulary.
+    runs = [run._replace(tokens=run.tokens % 7) for run in runs]
+    for number, run in enumerate(runs):
+        source = write(folder, f"run{number}", run)
+        limits = {"n_max": 2, "buckets": 4, "corpus": number % 2}
+        count.hashes_part(folder, f"h{number}", source=source, **limits)
+        for text in np.split(run.tokens, run.ends[:-1]):
+            counts.update((token, number % 2) for token in text.tolist())
+            documents.update((token, number % 2) for token in set(text.tolist()))
+    parts = [str(folder / f"h{number}.unigrams.parquet") for number in range(len(runs))]
+    unigrams_part(folder, "all", sources=parts, corpora=corpora, vocab_size=7)
+    found = read_unigrams(folder / "unigrams.parquet", corpora)
+    assert found.tokens.tolist() == sorted({token for token, _ in counts})
+    for place, token in enumerate(found.tokens.tolist()):
+        assert found.counts[place].tolist() == [counts[token, corpus] for corpus in range(2)]
+        assert found.documents[place].tolist() == [documents[token, corpus] for corpus in range(2)]
+    other = read_unigrams(folder / "unigrams.parquet", corpora[1:])
+    np.testing.assert_array_equal(other.counts, found.counts[:, 1:])
+    with pytest.raises(UnigramsError, match=r"columns are missing.*count_c"):
+        read_unigrams(folder / "unigrams.parquet", ("a", "c"))
 
 
 def whole_counts(
@@ -151,10 +218,11 @@ def whole_counts(
     totals: dict[tuple[int, ...], list[int]] = {}
     for number, run in enumerate(runs):
         for gram, (times, documents) in plain_counts(run, n_max).items():
-            entry = totals.setdefault(gram, [0, 0, 0, 0])
+            entry = totals.setdefault(gram, [0] * 6)
             entry[0] += times
             entry[1] += documents
             entry[2 + number % 2] += times
+            entry[4 + number % 2] += documents
     return {
         gram: tuple(entry)
         for gram, entry in totals.items()
