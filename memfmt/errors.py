@@ -88,6 +88,8 @@ class Reason(StrEnum):
     PAYLOAD_MISSING = "payload-missing"
     PAYLOAD_BASE = "payload-base"
     PAYLOAD_NAME = "payload-name"
+    KEY_MAP_DAMAGED = "key-map-damaged"
+    KEY_NOT_FOLDED = "key-not-folded"
 
 
 class MissingExtraError(PhraseMemError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phrasemem.memfmt.dense import DenseLayout
+from phrasemem.memfmt.key_map import KeyMap
 from phrasemem.memfmt.row_layout import RowLayout
 from phrasemem.memfmt.sparse import SparseLayout
 
@@ -62,6 +63,8 @@ class Layout:
         Names, in the order of the counts in a record.
     dictionary : bytes
         zstd dictionary of the records; empty for none.
+    key_map : KeyMap, optional
+        Keys must be folded by it; without one they are ids as they are.
     """
 
     n_max: int
@@ -72,6 +75,7 @@ class Layout:
     payloads: tuple[PayloadSpec, ...]
     corpora: tuple[str, ...]
     dictionary: bytes = b""
+    key_map: KeyMap | None = None
 
     def rows(self, payload: PayloadSpec) -> RowLayout:
         """Row layout of a payload."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from phrasemem.memfmt.canonical import checksum_of, sealed
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
+from phrasemem.memfmt.key_map import EXACT, FOLDED_KEYS, KeyMap
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
 from phrasemem.memfmt.layout import (
     BODY_OFFSET,
@@ -19,7 +20,7 @@ from phrasemem.memfmt.layout import (
     RowLayout,
     row_layout,
 )
-from phrasemem.memfmt.names import required_files, rows_name
+from phrasemem.memfmt.names import KEY_MAP_NAME, required_files, rows_name
 from phrasemem.memfmt.sealed import Kind, read_sealed, validated
 from phrasemem.memfmt.sparse import MAX_SUCCESSORS
 
@@ -31,7 +32,7 @@ ADDITIONS = (ADAPTERS_NAME, PAYLOADS_NAME)
 MAGIC = "phrasemem.memfmt"
 FORMAT_VERSION = "1.0"
 SPARSE_PAYLOADS = "sparse-payloads"
-READER_FEATURES = frozenset({SPARSE_PAYLOADS})
+READER_FEATURES = frozenset({FOLDED_KEYS, SPARSE_PAYLOADS})
 """Features that this build can read."""
 _KIND = Kind(MAGIC, FORMAT_VERSION, READER_FEATURES, "memory", MANIFEST_NAME)
 BLOCK_BYTES = 1 << 20
@@ -152,7 +153,7 @@ class Manifest(Listing):
     encoder: EncoderInfo | None
     n_max: Annotated[int, Field(ge=1, le=N_MAX_LIMIT)]
     hash_seed: Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
-    key_normalisation: Literal["exact"]
+    key_normalisation: Literal["exact", "engram-1"]
     entries: Annotated[int, Field(ge=0, le=MAX_ENTRIES)]
     shard_bits: Annotated[int, Field(ge=0, le=16)]
     shards: list[ShardInfo]
@@ -165,6 +166,11 @@ class Manifest(Listing):
         return checksum_of(self.model_dump(mode="json"))
 
     @property
+    def is_folded(self) -> bool:
+        """Whether several token ids may be one in keys."""
+        return self.key_normalisation != EXACT
+
+    @property
     def bucket_bits(self) -> int:
         """Bits of the hash that choose a bucket."""
         return bucket_bits_for(self.entries, self.shard_bits)
@@ -175,7 +181,7 @@ class Manifest(Listing):
             self.n_max, self.tokenizer.vocab_size, payload.kind, payload.dim, payload.dtype
         )
 
-    def layout(self, dictionary: bytes) -> Layout:
+    def layout(self, dictionary: bytes, key_map: KeyMap | None = None) -> Layout:
         """Return what decides the bytes of the shards."""
         return Layout(
             n_max=self.n_max,
@@ -186,6 +192,7 @@ class Manifest(Listing):
             payloads=tuple(payload.spec for payload in self.payloads),
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
+            key_map=key_map,
         )
 
     def _required_files(self) -> list[str]:
@@ -193,7 +200,8 @@ class Manifest(Listing):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.reader_features != (used := used_features(self.payloads)):
+        self._check_folding()
+        if self.reader_features != (used := used_features(self.payloads, folded=self.is_folded)):
             raise ValueError(f"reader features {self.reader_features}, but {used} are used")
         self._check_shards()
         self._check_files()
@@ -227,10 +235,20 @@ class Manifest(Listing):
                 if self.files[name].bytes < BODY_OFFSET + shard.entries * payload.stride:
                     raise ValueError(f"{name} is too short for {shard.entries} rows")
 
+    def _check_folding(self) -> None:
+        signs = (FOLDED_KEYS in self.reader_features, KEY_MAP_NAME in self.files)
+        if signs != (self.is_folded, self.is_folded):
+            raise ValueError(
+                f"key_normalisation is {self.key_normalisation!r}, which does not go with "
+                f"reader_features {self.reader_features} "
+                f"{'and' if signs[1] else 'without'} a file {KEY_MAP_NAME}"
+            )
 
-def used_features(payloads: Iterable[PayloadInfo]) -> list[str]:
+
+def used_features(payloads: Iterable[PayloadInfo], *, folded: bool = False) -> list[str]:
     """Return the reader features that a memory of these payloads must name, sorted."""
-    return sorted({feature for payload in payloads for feature in payload.reader_features})
+    used = {feature for payload in payloads for feature in payload.reader_features}
+    return sorted(used | ({FOLDED_KEYS} if folded else set()))
 
 
 def payload_info(spec: PayloadSpec, layout: RowLayout) -> PayloadInfo:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 DICTIONARY_NAME = "records.zdict"
 FILTER_NAME = "suffixes.arrow"
+KEY_MAP_NAME = "key_map.arrow"
 
 
 def shard_name(shard: int) -> str:

@@ -19,6 +19,7 @@ class Occurrence:
     start : int
         Position of its first token.
     tokens : tuple of int
+        As they stand in the sequence, not folded.
     row : int
     record : Record
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,20 @@ from phrasemem.memfmt.checksums import check_blocks, check_bytes
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, read_manifest
 from phrasemem.memfmt.index import Index, IndexBuilder, read_index
+from phrasemem.memfmt.key_map import KeyMap, read_key_map
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
 from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
-from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, index_name, keys_name, rows_name
+from phrasemem.memfmt.names import (
+    DICTIONARY_NAME,
+    FILTER_NAME,
+    KEY_MAP_NAME,
+    index_name,
+    keys_name,
+    rows_name,
+)
 from phrasemem.memfmt.payload import PayloadReader, open_payload
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
@@ -39,6 +47,8 @@ class MemoryReader:
     index : Index
     dictionary : bytes
     added : sequence of AddedPayload
+    key_map : KeyMap, optional
+        Of a memory with folded keys: whatever is asked is folded first.
     """
 
     def __init__(
@@ -48,6 +58,7 @@ class MemoryReader:
         index: Index,
         dictionary: bytes,
         added: Sequence[AddedPayload] = (),
+        key_map: KeyMap | None = None,
     ) -> None:
         self.path = path
         self.manifest = manifest
@@ -67,6 +78,7 @@ class MemoryReader:
             names = [one.rows(shard) for shard in shards]
             self._payloads[one.name] = self._open_payload(one.payload, names, index)
         self._index = index
+        self.key_map = key_map
         self._keys = KeyStore(
             [path / keys_name(shard) for shard in shards],
             first_rows,
@@ -110,7 +122,8 @@ class MemoryReader:
                     check_blocks(folder / name, info, listing.block_bytes)
         index = load_index(folder, manifest)
         dictionary = _read_checked(folder, DICTIONARY_NAME, manifest)
-        return cls(folder, manifest, index, dictionary, added)
+        key_map = load_key_map(folder, manifest)
+        return cls(folder, manifest, index, dictionary, added, key_map)
 
     def _open_payload(self, info: PayloadInfo, names: Sequence[str], index: Index) -> PayloadReader:
         paths = [self.path / name for name in names]
@@ -141,6 +154,18 @@ class MemoryReader:
         """RAM that the index takes."""
         return self._index.nbytes
 
+    def fold(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        """Return the ids that stand for tokens in keys; the same array if keys are exact.
+
+        Everything here folds what it is asked. Only who compares tokens with those in rows must
+        fold them first. Negative ids and those beyond the vocabulary stay as they are.
+
+        Parameters
+        ----------
+        tokens : any shape, of integers
+        """
+        return tokens if self.key_map is None else self.key_map.fold(tokens)
+
     def look_up(self, tokens: NDArray[np.uint32], lengths: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Find the rows of keys that stand in a matrix; see :meth:`get_many`.
 
@@ -157,6 +182,8 @@ class MemoryReader:
         """
         # Small batches are common, and each call of a method costs as much as a key.
         table = self._table or self._opened()
+        if self.key_map is not None:
+            tokens = self.key_map.fold(tokens)
         rows = np.empty(len(lengths), np.int64)
         kernels.look_up(table.address, tokens, lengths, rows)
         return rows
@@ -186,11 +213,12 @@ class MemoryReader:
     ) -> Match:
         """Find longest matches by RAM alone; see :func:`phrasemem.memfmt.match.find_candidates`.
 
-        For callers that hold the rows: check them with :func:`phrasemem.memfmt.match.agrees`.
+        For callers that hold the rows: check them with :func:`phrasemem.memfmt.match.agrees`,
+        against tokens from :meth:`fold`.
         """
-        return match.find_candidates(
-            self._opened(), tokens, start, shortest=shortest, longest=longest
-        )
+        table = self._opened()
+        tokens = self.fold(tokens)
+        return match.find_candidates(table, tokens, start, shortest=shortest, longest=longest)
 
     def longest_match(
         self, tokens: NDArray[np.int64], start: int = 0, *, shortest: int = 1
@@ -212,16 +240,18 @@ class MemoryReader:
             Rows and lengths, both (B, T - start). Exact.
         """
         table = self._opened()
-        return match.find_exact(table, self._narrowest.mapped, tokens, start, shortest=shortest)
+        rows = self._narrowest.mapped
+        return match.find_exact(table, rows, self.fold(tokens), start, shortest=shortest)
 
     def prefix(self, tokens: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Record]]:
         """Iterate over the keys that begin with `tokens`: tokens, row and record, in key order."""
         self._opened()
-        return self._keys.prefix(tokens)
+        return self._keys.prefix(self._folded_key(tokens))
 
     def record(self, tokens: Sequence[int]) -> Record | None:
         """Return the record of a key, or None."""
         self._opened()
+        tokens = self._folded_key(tokens)
         matrix, lengths = pack_keys([tokens], self.n_max)
         if lengths[0] > self.n_max:
             return None
@@ -258,6 +288,9 @@ class MemoryReader:
             )
         return self._payloads[name]
 
+    def _folded_key(self, tokens: Sequence[int]) -> Sequence[int]:
+        return tokens if self.key_map is None else self.key_map.fold_key(tokens)
+
     def _opened(self) -> Table:
         if self._table is None:
             raise PhraseMemError("the memory was closed", where=self.path)
@@ -277,6 +310,15 @@ def load_index(folder: Path, manifest: Manifest) -> Index:
         return builder.finish(suffix_filter.no_filter())
     data = _read_checked(folder, FILTER_NAME, manifest)
     return builder.finish(suffix_filter.read_filter(data, manifest.entries, folder / FILTER_NAME))
+
+
+def load_key_map(folder: Path, manifest: Manifest) -> KeyMap | None:
+    """Load what keys are folded by, compared with its checksums; None where they are exact."""
+    if not manifest.is_folded:
+        return None
+    data = _read_checked(folder, KEY_MAP_NAME, manifest)
+    vocab_size = manifest.tokenizer.vocab_size
+    return read_key_map(data, manifest.key_normalisation, vocab_size, folder / KEY_MAP_NAME)
 
 
 def _read_checked(folder: Path, name: str, manifest: Manifest) -> bytes:

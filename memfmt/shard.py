@@ -119,6 +119,8 @@ def write_shard(folder: Path, number: int, entries: Entries, layout: Layout) -> 
 
 def _check_entries(entries: Entries, layout: Layout) -> None:
     check_keys(entries.tokens, entries.lengths, layout.n_max, layout.vocab_size)
+    if layout.key_map is not None:
+        layout.key_map.check(entries.tokens)
     if len(entries.records) != len(entries):
         raise PhraseMemError("records missing", expected=len(entries), found=len(entries.records))
     names = sorted(payload.name for payload in layout.payloads)

@@ -16,10 +16,19 @@ from phrasemem.memfmt.checksums import check_file
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, check_nothing_else, read_manifest
 from phrasemem.memfmt.index import build_index, read_index
+from phrasemem.memfmt.key_map import KeyMap
 from phrasemem.memfmt.keys import UInt64s, key_order, shard_of, token_key, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest
-from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, index_name, keys_name, rows_name
+from phrasemem.memfmt.names import (
+    DICTIONARY_NAME,
+    FILTER_NAME,
+    index_name,
+    keys_name,
+    rows_name,
+    shard_name,
+)
+from phrasemem.memfmt.reader import load_key_map
 from phrasemem.memfmt.records import RecordCodec
 from phrasemem.memfmt.row_keys import read_row_keys
 from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, read_filter
@@ -77,9 +86,11 @@ def verify(path: str | Path) -> Report:
         for name, info in listing.paths.items():
             check_file(folder / name, info, listing.block_bytes)
     dictionary = (folder / DICTIONARY_NAME).read_bytes()
+    key_map = load_key_map(folder, manifest)
     words = empty_filter(manifest.entries)
     for shard in range(len(manifest.shards)):
         lengths, tokens = _check_rows(folder, manifest, added, shard)
+        _check_folded(folder, shard, tokens, key_map)
         _check_index(folder, manifest, shard, lengths, tokens)
         _check_keys(folder, manifest, shard, lengths, tokens, dictionary)
         add_keys(words, tokens, lengths, manifest.hash_seed)
@@ -106,6 +117,18 @@ def _check_rows(
                 where=folder / name,
             )
     return lengths, tokens
+
+
+def _check_folded(
+    folder: Path, shard: int, tokens: NDArray[np.uint32], key_map: KeyMap | None
+) -> None:
+    if key_map is not None and len(wrong := key_map.unfolded(tokens)):
+        raise FormatError(
+            Reason.KEY_NOT_FOLDED,
+            "a key holds an id that another stands for",
+            found=tokens[wrong[0]].tolist(),
+            where=f"{folder / shard_name(shard)}, row {wrong[0]}",
+        )
 
 
 def _check_index(

@@ -16,6 +16,7 @@ from phrasemem._version import __version__
 from phrasemem.memfmt import durable
 from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.key_map import EXACT, KeyMap, write_key_map
 from phrasemem.memfmt.keys import UInt64s, check_keys, shard_of, tokens_hash
 from phrasemem.memfmt.layout import Layout, PayloadSpec
 from phrasemem.memfmt.manifest import (
@@ -35,7 +36,13 @@ from phrasemem.memfmt.manifest import (
     used_features,
 )
 from phrasemem.memfmt.mapped import MappedRows
-from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, required_files, rows_name
+from phrasemem.memfmt.names import (
+    DICTIONARY_NAME,
+    FILTER_NAME,
+    KEY_MAP_NAME,
+    required_files,
+    rows_name,
+)
 from phrasemem.memfmt.records import train_dictionary
 from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
@@ -76,6 +83,13 @@ class Header:
     corpora : sequence of CorpusInfo
         Their order is that of the counts in a record.
     encoder : EncoderInfo, optional
+    key_map : KeyMap, optional
+        What all keys are folded by.
+
+    Raises
+    ------
+    PhraseMemError
+        If the key map is not that of the tokenizer, by its length.
     """
 
     tokenizer: TokenizerInfo
@@ -84,6 +98,15 @@ class Header:
     corpora: Sequence[CorpusInfo] = ()
     encoder: EncoderInfo | None = None
     created_by: str = field(default=f"phrasemem {__version__}")
+    key_map: KeyMap | None = None
+
+    def __post_init__(self) -> None:
+        if self.key_map is not None and len(self.key_map.ids) != self.tokenizer.vocab_size:
+            raise PhraseMemError(
+                "the key map belongs to another vocabulary",
+                expected=self.tokenizer.vocab_size,
+                found=len(self.key_map.ids),
+            )
 
     def layout(
         self, *, entries: int, hash_seed: int, shard_bits: int = 0, dictionary: bytes = b""
@@ -98,6 +121,7 @@ class Header:
             payloads=tuple(self.payloads),
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
+            key_map=self.key_map,
         )
 
 
@@ -144,6 +168,8 @@ def finish_memory(
         )
     durable.write_file(staging / DICTIONARY_NAME, layout.dictionary)
     write_filter(staging / FILTER_NAME, _suffix_filter(staging, layout, shards))
+    if layout.key_map is not None:
+        write_key_map(staging / KEY_MAP_NAME, layout.key_map)
     extra = dict(extra_files or {})
     _copy_extra(staging, extra)
     manifest = _manifest(staging, header, layout, shards, extra)
@@ -187,14 +213,14 @@ def _manifest(
     fields = {
         "magic": MAGIC,
         "format_version": FORMAT_VERSION,
-        "reader_features": used_features(payloads),
+        "reader_features": used_features(payloads, folded=layout.key_map is not None),
         "writer_features": [],
         "created_by": header.created_by,
         "tokenizer": header.tokenizer,
         "encoder": header.encoder,
         "n_max": layout.n_max,
         "hash_seed": layout.hash_seed,
-        "key_normalisation": "exact",
+        "key_normalisation": EXACT if layout.key_map is None else layout.key_map.normalisation,
         "entries": layout.entries,
         "shard_bits": layout.shard_bits,
         "shards": [
@@ -206,7 +232,8 @@ def _manifest(
         "block_bytes": BLOCK_BYTES,
     }
     required = required_files(len(shards), [spec.name for spec in layout.payloads])
-    names = sorted({*required, FILTER_NAME, *extra})
+    required += [FILTER_NAME] if layout.key_map is None else [FILTER_NAME, KEY_MAP_NAME]
+    names = sorted({*required, *extra})
     # Hashing releases the GIL; files are large, so threads are enough.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         infos = pool.map(lambda name: file_info(staging / name, BLOCK_BYTES), names)

@@ -44,8 +44,11 @@ def score_part(
     stop_words: str | None,
     memory_limit: str,
     threads: int,
+    folded: bool = False,
 ) -> Report:
     """Score the candidates and write the chosen ones, ordered by length and tokens.
+
+    The text of ``folded`` ones is that of their first occurrence.
 
     Parameters
     ----------
@@ -80,7 +83,7 @@ def score_part(
             min_count=min_count,
             min_documents=min_documents,
         )
-        batches = itertools.chain(rows.to_batches(), _phrases(database, corpora, n_max))
+        batches = itertools.chain(rows.to_batches(), _phrases(database, corpora, n_max, folded))
         lengths = _write(folder / "catalogue.parquet", batches, corpora, n_max, tokenizer)
     phrases = sum(number for length, number in lengths.items() if length >= SHORTEST_PHRASE)
     kept = lengths.total() - phrases
@@ -107,9 +110,10 @@ def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Repor
 
 
 def _phrases(
-    database: duckdb.DuckDBPyConnection, corpora: Sequence[str], n_max: int
+    database: duckdb.DuckDBPyConnection, corpora: Sequence[str], n_max: int, folded: bool
 ) -> pa.RecordBatchReader:
-    tokens = ", ".join(f"t{place}" for place in range(n_max))
+    kinds = ("s", "t") if folded else ("t",)
+    tokens = ", ".join(f"{kind}{place}" for kind in kinds for place in range(n_max))
     counts = ", ".join(
         f"{measure}_{corpus}"
         for measure in ("count", "documents")
@@ -145,12 +149,16 @@ def _write(
 
 
 def _described(
-    table: pa.Table, corpora: Sequence[str], n_max: int, tokenizer: Any, first_row: int
+    table: pa.Table,
+    corpora: Sequence[str],
+    n_max: int,
+    tokenizer: Any,
+    first_row: int,
 ) -> pa.Table:
-    lengths = table["n"].to_numpy()
-    matrix = np.stack([table[f"t{place}"].to_numpy() for place in range(n_max)], axis=1)
-    keys = [row[:length] for row, length in zip(matrix.tolist(), lengths.tolist(), strict=True)]
-    texts = tokenizer.backend_tokenizer.decode_batch(keys, skip_special_tokens=False)
+    keys = _sequences(table, "t", n_max)
+    # What stood where a folded phrase first occurred; a single token has the text of its id.
+    spelled = _sequences(table, "s", n_max) if "s0" in table.column_names else keys
+    texts = tokenizer.backend_tokenizer.decode_batch(spelled, skip_special_tokens=False)
     sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
     columns = {
         "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
@@ -166,3 +174,9 @@ def _described(
     for name in ("npmi", "llr", "cvalue", "score"):
         columns[name] = kept[name]
     return pa.table(columns)
+
+
+def _sequences(table: pa.Table, column: str, n_max: int) -> list[list[int]]:
+    lengths = table["n"].to_pylist()
+    matrix = np.stack([table[f"{column}{place}"].to_numpy() for place in range(n_max)], axis=1)
+    return [row[:length] for row, length in zip(matrix.tolist(), lengths, strict=True)]

@@ -128,6 +128,8 @@ class BuildConfig(_Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     cleaning: Cleaning = Cleaning()
     mining: Mining = Mining()
+    # engram-1: spellings of a token that differ in case, accents or spaces are one in keys.
+    key_normalisation: Literal["exact", "engram-1"] = "exact"
     shard_bits: Annotated[int, Field(ge=0, le=12)] = 2
     # About this many characters of text make one partition; bounds the memory of a worker.
     partition_chars: Annotated[int, Field(gt=0)] = 4_000_000
@@ -140,6 +142,11 @@ class BuildConfig(_Strict):
         if sum(corpus.budget.phrase_share or 0 for corpus in self.corpora) > 1:
             raise ValueError("the phrase shares sum to more than 1")
         return self
+
+    @property
+    def folding_model(self) -> str | None:
+        """The model whose tokenizer's ids are folded in keys, or None where keys are exact."""
+        return None if self.key_normalisation == "exact" else self.model
 
     def held_out_share(self, corpus: Corpus) -> float:
         """Return the share of a corpus' documents that is never mined."""

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
+from phrasemem.pipeline.folding import folded_run
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.tokens import TokenRun, read_run
 
@@ -38,12 +39,16 @@ class Windows(NamedTuple):
 
 
 class Grams(NamedTuple):
-    """Distinct n-grams of one length: tokens (k, length), hashes, counts, documents, each (k,)."""
+    """Distinct n-grams of one length: tokens (k, length), hashes, counts, documents, each (k,).
+
+    ``starts`` (k,) is where each begins first in the run.
+    """
 
     tokens: NDArray[np.uint32]
     hashes: Hashes
     counts: NDArray[np.int64]
     documents: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 def windows(run: TokenRun, n_max: int) -> Iterator[Windows]:
@@ -108,7 +113,7 @@ def grams_of(run: TokenRun, survivors: Hashes | None, n_max: int) -> Iterator[Gr
         order = np.argsort(hashes, kind="stable")
         starts, hashes = starts[order], hashes[order]
         tokens = run.tokens[starts[:, None] + np.arange(window.length)]
-        yield _group(tokens, hashes, document[starts])
+        yield _group(tokens, hashes, document[starts], starts)
 
 
 def _document_of(run: TokenRun) -> NDArray[np.int64]:
@@ -123,16 +128,22 @@ def _members(hashes: Hashes, survivors: Hashes) -> NDArray[np.bool_]:
     return survivors[np.minimum(place, len(survivors) - 1)] == hashes
 
 
-def _group(tokens: NDArray[np.uint32], hashes: Hashes, documents: NDArray[np.int64]) -> Grams:
-    """Group windows that are sorted by hash (stably: documents ascend within a hash)."""
+def _group(
+    tokens: NDArray[np.uint32],
+    hashes: Hashes,
+    documents: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> Grams:
+    """Group windows that are sorted by hash (stably: documents and starts ascend within one)."""
     new_hash = np.ones(len(hashes), np.bool_)
     new_hash[1:] = hashes[1:] != hashes[:-1]
     differs = np.zeros(len(hashes), np.bool_)
     differs[1:] = (tokens[1:] != tokens[:-1]).any(axis=1) & ~new_hash[1:]
     if differs.any():
         # Two n-grams share a hash: order these windows by their tokens too.
-        order = np.lexsort((documents, *tokens.T[::-1], hashes))
-        tokens, hashes, documents = tokens[order], hashes[order], documents[order]
+        order = np.lexsort((starts, *tokens.T[::-1], hashes))
+        tokens, hashes = tokens[order], hashes[order]
+        documents, starts = documents[order], starts[order]
         differs[1:] = (tokens[1:] != tokens[:-1]).any(axis=1) & ~new_hash[1:]
     new_gram = new_hash | differs
     first = np.flatnonzero(new_gram)
@@ -143,14 +154,22 @@ def _group(tokens: NDArray[np.uint32], hashes: Hashes, documents: NDArray[np.int
         hashes[first],
         np.diff(first, append=len(hashes)),
         np.add.reduceat(new_document, first, dtype=np.int64) if len(first) else first,
+        starts[first],
     )
 
 
 def hashes_part(
-    folder: Path, key: str, *, source: str, n_max: int, buckets: int, corpus: int
+    folder: Path,
+    key: str,
+    *,
+    source: str,
+    n_max: int,
+    buckets: int,
+    corpus: int,
+    folding_model: str | None = None,
 ) -> Report:
     """Pass A over one partition: hashes with counts, and counts of single tokens."""
-    run = read_run(Path(source))
+    run = folded_run(read_run(Path(source)), folding_model)
     hashes, counts = hash_counts(run, n_max)
     table = pa.table({"hash": hashes, "count": counts.astype(np.uint32)})
     write_bucketed(folder / f"{key}.parquet", table, hashes, buckets)
@@ -162,7 +181,7 @@ def token_counts(run: TokenRun) -> Grams:
     """Return the single tokens that occur, rising, as if they were n-grams of length 1."""
     order = np.argsort(run.tokens, kind="stable")
     tokens = run.tokens[order]
-    return _group(tokens[:, None], tokens.astype(np.uint64), _document_of(run)[order])
+    return _group(tokens[:, None], tokens.astype(np.uint64), _document_of(run)[order], order)
 
 
 def _write_unigrams(path: Path, run: TokenRun, corpus: int) -> None:
@@ -186,19 +205,26 @@ def counts_part(
     n_max: int,
     buckets: int,
     corpus: int,
+    folding_model: str | None = None,
+    chunk: int = 0,
 ) -> Report:
     """Pass B over one partition: n-grams with exact counts and document counts.
 
-    ``survivors`` None counts all of them.
+    ``survivors`` None counts all of them. Folded ids have no text of their own. So with
+    ``folding_model`` each n-gram also has the ``chunk``, and as ``s0..`` the ids that stood where
+    it first occurred in it.
     """
-    run = read_run(Path(source))
+    original = read_run(Path(source))
+    run = folded_run(original, folding_model)
     surviving = None
     if survivors is not None:
         surviving = np.concatenate([np.load(path, mmap_mode="r") for path in survivors])
     groups = list(grams_of(run, surviving, n_max))
     hashes = np.concatenate([group.hashes for group in groups] or [np.zeros(0, np.uint64)])
     order = np.argsort(hashes, kind="stable")
-    columns = _columns(groups, n_max, corpus)
+    columns = dict(_columns(groups, n_max, corpus))
+    if folding_model is not None:
+        columns |= _surfaces(groups, original.tokens, n_max, chunk)
     table = pa.table({name: column[order] for name, column in columns.items()})
     write_bucketed(folder / f"{key}.parquet", table, hashes[order], buckets)
     return {"grams": len(hashes)}
@@ -228,6 +254,20 @@ def _columns(groups: Sequence[Grams], n_max: int, corpus: int) -> Mapping[str, N
         "count": counts,
         "documents": documents,
     }
+
+
+def _surfaces(
+    groups: Sequence[Grams], original: NDArray[np.uint32], n_max: int, chunk: int
+) -> Mapping[str, NDArray[np.generic]]:
+    total = sum(len(group.hashes) for group in groups)
+    tokens = np.zeros((n_max, total), np.uint32)
+    begin = 0
+    for group in groups:
+        end, length = begin + len(group.starts), group.tokens.shape[1]
+        tokens[:length, begin:end] = original[np.arange(length)[:, None] + group.starts]
+        begin = end
+    surfaces = {f"s{place}": tokens[place] for place in range(n_max)}
+    return {**surfaces, "chunk": np.full(total, chunk, np.uint32)}
 
 
 def bucket_limits(bucket: int, buckets: int) -> tuple[int, int]:

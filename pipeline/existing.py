@@ -41,8 +41,10 @@ def refuse_other_folder(out: Path) -> None:
         )
 
 
-def refuse_other_memory(out: Path, model: str, encoder: tuple[str, str]) -> None:
-    """Refuse to replace a memory of another format, encoder or tokenizer.
+def refuse_other_memory(
+    out: Path, model: str, encoder: tuple[str, str], key_normalisation: str
+) -> None:
+    """Refuse to replace a memory of another format, encoder, tokenizer or key normalisation.
 
     Parameters
     ----------
@@ -50,6 +52,7 @@ def refuse_other_memory(out: Path, model: str, encoder: tuple[str, str]) -> None
     model : str
         Reference of the model whose tokenizer is used now.
     encoder : (reference, revision)
+    key_normalisation : str
 
     Raises
     ------
@@ -60,6 +63,14 @@ def refuse_other_memory(out: Path, model: str, encoder: tuple[str, str]) -> None
         return
     manifest = parse_manifest(path.read_bytes(), path)
     _refuse_other_encoder(manifest, encoder, out)
+    if manifest.key_normalisation != key_normalisation:
+        raise OutputError(
+            "the memory there has keys of another normalisation",
+            where=out,
+            expected=key_normalisation,
+            found=manifest.key_normalisation,
+            hint=_HINT,
+        )
     found = backbone.tokenizer_fingerprint(backbone.load_tokenizer(model))
     if manifest.tokenizer.fingerprint != found:
         raise OutputError(

@@ -101,6 +101,7 @@ def _refuse_another_kind(config: BuildConfig, plan: Plan, earlier: Earlier) -> N
     for what, expected, found in (
         ("tokenizer", manifest.tokenizer.fingerprint, tokenizer),
         ("n_max", manifest.n_max, config.mining.n_max),
+        ("key_normalisation", manifest.key_normalisation, config.key_normalisation),
         ("encoder", sources.get(PAYLOAD), encoder),
     ):
         if expected != found:

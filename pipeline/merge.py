@@ -91,8 +91,11 @@ def candidates_part(
     min_count: int,
     min_documents: int,
     memory_limit: str,
+    folded: bool = False,
 ) -> Report:
     """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``.
+
+    Of ``folded`` ones, the ids of the first occurrence in the first chunk stay as ``s0..``.
 
     ``bucket`` None takes all rows; then the sources need no column ``hash``. The columns
     written: n, t0.. (0 beyond n), count, documents, count_0.., documents_0.. by corpus.
@@ -104,11 +107,14 @@ def candidates_part(
         for measure in ("count", "documents")
         for corpus in range(corpora)
     )
+    surfaces = "".join(
+        f", arg_min(s{place}, chunk) AS s{place}" for place in range(n_max if folded else 0)
+    )
     limits = () if bucket is None else bucket_limits(bucket, buckets)
     within = "WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT" if limits else ""
     query = f"""
         SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
-               {shares}
+               {shares}{surfaces}
         FROM read_parquet(?) {within}
         GROUP BY n, {tokens}
         HAVING sum(count) >= ? AND sum(documents) >= ?

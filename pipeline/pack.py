@@ -20,6 +20,7 @@ from phrasemem.memfmt.keys import tokens_hash
 from phrasemem.memfmt.records import Record
 from phrasemem.pipeline.catalogue_table import catalogue_schema, key_matrix
 from phrasemem.pipeline.embed import PAYLOAD
+from phrasemem.pipeline.folding import key_map_of
 from phrasemem.pipeline.stage import Report, appears
 
 _DICTIONARY_SAMPLES = 50_000
@@ -174,6 +175,7 @@ def header_of(
     compute: str,
     n_max: int,
     corpora: Sequence[dict[str, Any]],
+    folding_model: str | None = None,
 ) -> writer.Header:
     """Describe the memory.
 
@@ -185,6 +187,8 @@ def header_of(
         The encoder's number format, part of the payload's source.
     corpora : sequence of dict
         name, kind, licence, source, documents, tokens.
+    folding_model : str, optional
+        The model whose tokenizer's ids are folded in keys.
     """
     fingerprint, name, vocab_size = tokenizer
     identity, revision, dim = encoder
@@ -195,4 +199,5 @@ def header_of(
         payloads=[writer.PayloadSpec(name=PAYLOAD, dim=dim, dtype="float16", source=source)],
         corpora=[writer.CorpusInfo(**corpus) for corpus in corpora],
         encoder=writer.EncoderInfo(id=identity, revision=revision, dim=dim),
+        key_map=None if folding_model is None else key_map_of(folding_model),
     )

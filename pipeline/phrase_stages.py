@@ -113,6 +113,7 @@ def count_hashes(
             "n_max": config.mining.n_max,
             "buckets": buckets,
             "corpus": chunk.corpus,
+            "folding_model": config.folding_model,
         }
         return Job(chunk.key, arguments)
 
@@ -178,17 +179,19 @@ def count_exactly(
 
     survivors = [engine.file(plan.survivors, f"{_bucket_key(b)}.npy") for b in range(buckets)]
 
-    def job(chunk: Chunk) -> Job:
+    def job(position: int, chunk: Chunk) -> Job:
         arguments = {
             "source": engine.file(plan.tokenize, f"{chunk.key}.arrow"),
             "survivors": None if keeps_all(plan) else survivors,
             "n_max": config.mining.n_max,
             "buckets": buckets,
             "corpus": chunk.corpus + (len(earlier.names) if earlier is not None else 0),
+            "folding_model": config.folding_model,
+            "chunk": position,
         }
         return Job(chunk.key, arguments)
 
-    engine.run(plan.counts, counts_part, lambda: [job(chunk) for chunk in chunks])
+    engine.run(plan.counts, counts_part, lambda: [job(*pair) for pair in enumerate(chunks)])
 
 
 def fill_store(
@@ -245,6 +248,7 @@ def merge_candidates(
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
             "memory_limit": _BUCKET_MEMORY,
+            "folded": config.folding_model is not None,
         }
         return Job(key, arguments)
 
@@ -292,6 +296,7 @@ def score(
             "stop_words": config.mining.stop_words,
             "memory_limit": _SCORE_MEMORY,
             "threads": engine.threads,
+            "folded": config.folding_model is not None,
         },
     )
     for report in (*(earlier.reports if earlier is not None else ()), *reports):

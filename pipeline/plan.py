@@ -100,6 +100,14 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     held_out = [config.held_out_share(corpus) for corpus in corpora]
     start = {} if earlier is None else {"earlier": earlier.identity}
     everything = {"all": True} if mining.keep_counts or earlier is not None else {}
+    if everything and config.folding_model is not None:
+        # A folded n-gram's text is that of where it first occurred, which no store keeps.
+        raise PlanError(
+            "counts of folded keys cannot be kept or extended",
+            where="key_normalisation",
+            expected="exact",
+            found=config.key_normalisation,
+        )
     known = Stage("earlier", 1, {"n_max": mining.n_max}, start)
     select = Stage(
         "select", 2, {"held_out": held_out, "kinds": kinds, **everything}, _inputs(clean) | start
@@ -109,7 +117,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
         _inputs(clean, select),
     )  # fmt: skip
-    hashes = Stage("hashes", 2, {"n_max": mining.n_max}, _inputs(tokenize))
+    hashes = Stage("hashes", 2, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
     unigrams = Stage("unigrams", 1, {}, _inputs(hashes))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
     limits = {"min_documents": mining.min_documents}
@@ -166,6 +174,13 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
 
 def _inputs(*stages: Stage) -> dict[str, str]:
     return {stage.name: stage.fingerprint for stage in stages}
+
+
+def _folding(config: BuildConfig) -> dict[str, Any]:
+    """Return what folded keys depend on besides the tokenizer; nothing where keys are exact."""
+    if config.folding_model is None:
+        return {}
+    return {"key_normalisation": config.key_normalisation, "libraries": _versions("tokenizers")}
 
 
 def _reading(config: BuildConfig, index: int) -> dict[str, Any]:

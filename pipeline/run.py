@@ -89,7 +89,7 @@ def build(
     existing.refuse_other_folder(out)
     if not replace:
         encoder = (config.encoder.id, plan.embed.settings["encoder"])
-        existing.refuse_other_memory(out, config.model, encoder)
+        existing.refuse_other_memory(out, config.model, encoder, config.key_normalisation)
     where = Workplace(work, scheduler, workers, reporter)
     return run_stages(config, plan, pieces, out, where)
 
@@ -214,6 +214,7 @@ def _header(
         compute=settings["compute"],
         n_max=config.mining.n_max,
         corpora=[{name: getattr(report, name) for name in shown} for report in reports],
+        folding_model=config.folding_model,
     )
 
 

@@ -22,7 +22,7 @@ class Candidates:
     Parameters
     ----------
     tokens : (B, H + T) int64
-        As much history as a phrase can reach into, then the new tokens.
+        As much history as a phrase can reach into, then the new tokens; folded as keys are.
     start : int
         H.
     rows : (B, T) int64
@@ -103,6 +103,8 @@ class Matcher:
         tokens = new
         if before is not None and start:
             tokens = np.concatenate([before[:, -start:], new], axis=1)
+        # Rows hold folded tokens, and prove candidates by them; the history stays as it was run.
+        tokens = self._reader.fold(tokens)
         match = self._reader.candidates(tokens, start, shortest=SHORTEST_PHRASE)
         return Candidates(tokens, start, match.rows, match.lengths)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from phrasemem.memfmt.canonical import canonical
+from phrasemem.memfmt.key_map import ENGRAM, KeyMap
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
 from phrasemem.memfmt.manifest import FORMAT_VERSION
 from phrasemem.memfmt.payloads import add_payload
@@ -51,14 +52,20 @@ WORDS = [
 ]
 
 
+# Words 0 to 9 are also spelled as 10 to 19; 20 to 63 are alone.
+KEY_MAP = KeyMap(ENGRAM, np.array([*range(10), *range(10), *range(20, 64)], dtype=np.uint32))
+
+
 def main() -> None:
     keys = [(), *((token,) for token in range(len(WORDS)))]
     keys += [tuple(range(start, start + n)) for n in (2, 3, 4) for start in range(0, 10 - n, n - 1)]
     plain = HERE / "golden" / f"v{FORMAT_VERSION}"
-    if make(plain, keys, [PayloadSpec("semantic", DIM, "float16", "golden"), SMALL]):
+    both = [PayloadSpec("semantic", DIM, "float16", "golden"), SMALL]
+    if make(plain, keys, both):
         write_future(plain)
     sparse = plain.with_name(plain.name + "-sparse")
     make(sparse, keys, [PayloadSpec("next", 3, source="golden", kind="sparse"), SMALL], add_both)
+    make(plain.with_name(plain.name + "-folded"), keys, both, key_map=KEY_MAP)
 
 
 SMALL = PayloadSpec("small", DIM, "int8")
@@ -69,15 +76,19 @@ def make(
     keys: list[Key],
     payloads: list[PayloadSpec],
     add: Callable[[Path], None] = lambda path: None,
+    key_map: KeyMap | None = None,
 ) -> bool:
     """Write a memory, with what a reader must give, unless it is there already."""
     if path.exists():
         print(f"{path} is there already, and must stay as it is")
         return False
-    write(path, keys, payloads)
+    write(path, keys, payloads, key_map)
     add(path)
     with MemoryReader.open(path) as reader:
         values = [describe(reader, key) for key in keys]
+    if key_map is not None:
+        for key, value in zip(keys, values, strict=True):
+            value["spelled"] = [token + 10 * (i % 2) for i, token in enumerate(key, len(key))]
     path.with_name(path.name + ".json").write_text(json.dumps(values, indent=1) + "\n")
     return True
 
@@ -102,7 +113,7 @@ def add_both(path: Path) -> None:
         lock.unlink()
 
 
-def write(path: Path, keys: list[Key], payloads: list[PayloadSpec]) -> None:
+def write(path: Path, keys: list[Key], payloads: list[PayloadSpec], key_map: KeyMap | None) -> None:
     """Write the memory, with a dictionary from more records than it holds."""
     corpora = [
         CorpusInfo(name=n, kind=k, licence="CC0-1.0", source="golden", documents=9, tokens=99)
@@ -115,6 +126,7 @@ def write(path: Path, keys: list[Key], payloads: list[PayloadSpec]) -> None:
         corpora,
         EncoderInfo(id="golden", revision="1", dim=DIM),
         created_by="make_golden.py",
+        key_map=key_map,
     )
     tokens, lengths = pack_keys(keys, N_MAX)
     seed = choose_seed(lengths, tokens, first_seed=2**63)

@@ -131,7 +131,7 @@ def write_corpora(folder: Path) -> list[str]:
     return [document["text"] for part in (wiki, papers, more, pages) for document in part]
 
 
-def save_tokenizer(folder: Path, texts: list[str]) -> None:
+def save_tokenizer(folder: Path, texts: list[str], vocab_size: int = 420) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -139,7 +139,7 @@ def save_tokenizer(folder: Path, texts: list[str]) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=420,
+        vocab_size=vocab_size,
         special_tokens=["<end>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -174,6 +174,11 @@ def save_encoder(folder: Path, seed: int = 0) -> None:
     BertModel(config).save_pretrained(plain)
     transformer = Transformer(str(plain), max_seq_length=64)
     SentenceTransformer(modules=[transformer, Pooling(16)]).save(str(folder))
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer() -> Callable[..., None]:
+    return save_tokenizer
 
 
 @pytest.fixture(scope="session")

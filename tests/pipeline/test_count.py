@@ -96,6 +96,28 @@ def test_colliding_hashes_lose_nothing(run: TokenRun, n_max: int, bits: int) -> 
         assert grams(run, hashes, n_max) == plain_counts(run, n_max)
 
 
+@given(token_runs(), st.integers(2, 4), st.integers(1, 64))
+def test_starts_are_where_a_gram_may_stand_first(run: TokenRun, n_max: int, bits: int) -> None:
+    sound, mask = count._finish, np.uint64(2**bits - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(count, "_finish", lambda rolling, length: sound(rolling, length) & mask)
+        hashes, _ = count.hash_counts(run, n_max)
+        found = [
+            (window.length, start)
+            for window in count.windows(run, n_max)
+            for start in window.starts.tolist()
+        ]
+        first: dict[tuple[int, ...], int] = {}
+        for length, start in found:
+            first.setdefault(tuple(run.tokens[start : start + length].tolist()), start)
+        starts = {
+            tuple(tokens): start
+            for group in count.grams_of(run, hashes, n_max)
+            for tokens, start in zip(group.tokens.tolist(), group.starts.tolist(), strict=True)
+        }
+    assert starts == first
+
+
 def write(folder: Path, name: str, run: TokenRun) -> str:
     from phrasemem.pipeline.tokens import _write_run
 

@@ -20,6 +20,7 @@ from phrasemem.memfmt.verify import verify
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.count_store import CountStoreError, store_path
 from phrasemem.pipeline.extend import ExtendError, extend
+from phrasemem.pipeline.plan import PlanError
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.report import BuildReport
 from phrasemem.pipeline.run import build
@@ -266,6 +267,9 @@ def test_what_does_not_fit_is_refused(
     )
     with pytest.raises(ExtendError, match="another encoder than the memory"):
         extend(two, given, out, workers=0, reporter=quiet())
+    folded = config(world, corpora).model_copy(update={"key_normalisation": "engram-1"})
+    with pytest.raises(PlanError, match=r"folded keys cannot.*expected exact.*found engram-1"):
+        extend(two, folded, out, workers=0, reporter=quiet())
     with pytest.raises(ExtendError, match="a memory is never changed"):
         extended(world, two, corpora, two)
     greedy = [{**corpora[2], "budget": {"phrase_share": 0.9}}]

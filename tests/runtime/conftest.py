@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from phrasemem.backbone import backbone_fingerprint, tokenizer_fingerprint
+from phrasemem.memfmt.key_map import KeyMap
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.shard import Entries
 from phrasemem.memfmt.writer import (
@@ -125,7 +126,9 @@ def random_keys(seed: int) -> list[tuple[int, ...]]:
     return sorted(keys)
 
 
-def write_tiny(path: Path, keys: list[tuple[int, ...]], **files: Path) -> None:
+def write_tiny(
+    path: Path, keys: list[tuple[int, ...]], key_map: KeyMap | None = None, **files: Path
+) -> None:
     tokens = np.zeros((len(keys), N_MAX), dtype=np.uint32)
     for i, key in enumerate(keys):
         tokens[i, : len(key)] = key
@@ -143,6 +146,7 @@ def write_tiny(path: Path, keys: list[tuple[int, ...]], **files: Path) -> None:
         n_max=N_MAX,
         payloads=[PayloadSpec("semantic", DIM, "float16", SOURCE)],
         corpora=[CorpusInfo(name="c", kind="web", licence="-", source="-", documents=1, tokens=9)],
+        key_map=key_map,
     )
     write_memory(path, entries, header, shard_bits=1, extra_files=files)
 
@@ -249,3 +253,8 @@ def make_adapter() -> Callable[..., Adapter]:
 @pytest.fixture(scope="session")
 def make_tokenizer() -> Callable[..., PreTrainedTokenizerFast]:
     return word_tokenizer
+
+
+@pytest.fixture(scope="session")
+def write_memory_of() -> Callable[..., None]:
+    return write_tiny

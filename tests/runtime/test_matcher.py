@@ -57,6 +57,9 @@ class _Lying:
     def __len__(self):
         return len(self.reader)
 
+    def fold(self, tokens):
+        return self.reader.fold(tokens)
+
     def candidates(self, tokens, start, *, shortest, longest=None):
         match = self.reader.candidates(tokens, start, shortest=shortest, longest=longest)
         for (i, t), (row, length) in self.lies.items():
