@@ -128,7 +128,7 @@ class Executor:
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=0,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # None would still ask for port 8787
                 local_directory=str(self._scratch),
                 silence_logs=logging.CRITICAL,
             )
