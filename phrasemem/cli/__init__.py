@@ -15,6 +15,7 @@ from phrasemem.memfmt.errors import PhraseMemError
 _COMMANDS = {
     "build": "Mine corpora, embed phrases and write a memory.",
     "calibrate": "Fit the adapter of a backbone to a memory.",
+    "diff": "Tell what differs between two memories.",
     "eval": "Perplexity on held-out text: frozen, attached, shuffled.",
     "generate": "Generate text, frozen and with memory, side by side.",
     "lookup": "Find the phrases of a text in a memory.",
@@ -34,7 +35,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"phrasemem.cli.{cmd_name}_command")
+        module = importlib.import_module(f"phrasemem.cli.{cmd_name.replace('-', '_')}_command")
         command: click.Command = module.command
         return command
 
