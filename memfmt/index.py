@@ -147,16 +147,19 @@ class Index:
     bucket_bits : int
     lines : Lines
     length_masks : (largest last token + 1,) uint16
+    suffix_filter : (words,) uint64
+        See :mod:`phrasemem.memfmt.suffix_filter`.
     """
 
     bucket_bits: int
     lines: Lines
     length_masks: NDArray[np.uint16]
+    suffix_filter: UInt64s
 
     @property
     def nbytes(self) -> int:
         """Bytes of RAM that the index takes."""
-        return self.lines.nbytes + self.length_masks.nbytes
+        return self.lines.nbytes + self.length_masks.nbytes + self.suffix_filter.nbytes
 
 
 class IndexBuilder:
@@ -215,6 +218,6 @@ class IndexBuilder:
             self._masks = np.pad(self._masks, (0, size - len(self._masks)))
         self._masks[shard.last_tokens] |= shard.length_masks
 
-    def finish(self) -> Index:
+    def finish(self, suffix_filter: UInt64s) -> Index:
         """Return the index of all shards."""
-        return Index(self._bucket_bits, self._lines.finish(), self._masks)
+        return Index(self._bucket_bits, self._lines.finish(), self._masks, suffix_filter)

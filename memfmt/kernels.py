@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from phrasemem.memfmt.intrinsics import highest_bit, kernel, load_constant, load_u16, prefetch
+from phrasemem.memfmt.intrinsics import (
+    highest_bit,
+    kernel,
+    load_constant,
+    load_i64,
+    load_u16,
+    prefetch,
+)
 from phrasemem.memfmt.probe import (
+    FILTERED_BY,
     LENGTH_MASKS,
     LENGTH_MASKS_SIZE,
     N_MAX,
     TAILS,
     VOCAB_SIZE,
+    filter_word,
     finish,
     guess,
     has_tail,
     initial,
+    lengths_in,
     line_of,
     may_hold,
     row_address,
@@ -30,7 +40,7 @@ from phrasemem.memfmt.probe import (
     tag_and_tail,
 )
 
-INLINED = {"intrinsics.py": "5f7fec08", "probe.py": "44bb6662"}
+INLINED = {"intrinsics.py": "5f7fec08", "probe.py": "9305565a"}
 """What the compiled code holds besides this file: names, and how their SHA-256 begins. A test
 holds them. numba compiles a file anew when it changes itself, but not what it imports."""
 
@@ -113,6 +123,7 @@ def find_longest(table, tokens, start, shortest, longest, proof, rows, lengths):
     total = tokens.shape[0] * width
     hashes = np.empty((_LENGTHS, BLOCK), dtype=np.uint64)
     masks, guesses = np.empty((2, BLOCK), dtype=np.int64)
+    asked = np.empty(_LENGTHS * BLOCK + 1, dtype=np.uint16)
     line, column = 0, 0
     for begin in range(0, total, BLOCK):
         count = min(BLOCK, total - begin)
@@ -122,7 +133,8 @@ def find_longest(table, tokens, start, shortest, longest, proof, rows, lengths):
             masks[i] = _take_suffix(table, tokens, b, start + t + 1, shortest, limit, hashes, i)
             b, t = _next(b, t, width)
         _hash_suffixes(table, masks, hashes, count)
-        _exclude_by_lines(table, masks, hashes, count)
+        _exclude_by_filter(table, masks, hashes, count)
+        _exclude_by_lines(table, masks, hashes, asked, count)
         for i in range(count):
             guesses[i] = _guess_longest(table, masks[i], proof, hashes, i)
         for i in range(count):
@@ -159,9 +171,10 @@ def _take_suffix(table, tokens, line, end, shortest, limit, hashes, i):
 
 @kernel
 def _hash_suffixes(table, masks, hashes, count):
-    """Turn the tokens of positions into the hashes of their suffixes, for many at a time.
+    """Turn the tokens of positions into the states of their suffixes, for many at a time.
 
-    A token that is none ends the history: no longer suffix is a key.
+    A token that is none ends the history: no longer suffix is a key. As soon as the state of
+    three tokens is known, the word of the suffix filter that it chooses is asked for.
     """
     vocab_size = np.uint64(load_constant(table, VOCAB_SIZE))
     for i in range(count):
@@ -172,31 +185,47 @@ def _hash_suffixes(table, masks, hashes, count):
             token = hashes[length, i]
             masks[i] &= -1 if token < vocab_size else shorter
             hashes[length, i] = step(hashes[length - 1, i], token)
+        if length == FILTERED_BY:
+            for i in range(count):
+                prefetch(filter_word(table, hashes[length, i]), 0)
+
+
+@kernel
+def _exclude_by_filter(table, masks, hashes, count):
+    """Take lengths out of the masks that the suffix filter excludes, most of those above three."""
+    if load_constant(table, N_MAX) < FILTERED_BY:
+        return
+    for i in range(count):
+        state = hashes[FILTERED_BY, i]
+        word = load_i64(filter_word(table, state), 0)
+        masks[i] &= lengths_in(word, state, load_constant(table, N_MAX))
+
+
+@kernel
+def _exclude_by_lines(table, masks, hashes, asked, count):
+    """Take lengths out of the masks that the index lines exclude, all but one in 3,000.
+
+    What is left of all masks stands in one list first: most positions have one or two lengths
+    left of six, and the others would cost as much.
+    """
+    total = 0
     for length in range(load_constant(table, N_MAX) + 1):
         for i in range(count):
-            hashes[length, i] = finish(table, hashes[length, i], length)
-
-
-@kernel
-def _exclude_by_lines(table, masks, hashes, count):
-    """Take lengths out of the masks that the index lines exclude, all but one in 3,000."""
-    lengths = load_constant(table, N_MAX) + 1
-    for length in range(lengths):
-        for i in range(count):
-            prefetch(_line_or_none(table, masks[i], length, hashes[length, i]), 0)
-    for length in range(lengths):
-        bit = np.int64(1) << length
-        for i in range(count):
-            line = _line_or_none(table, masks[i], length, hashes[length, i])
-            tag, _ = tag_and_tail(table, hashes[length, i])
-            masks[i] &= -1 if may_hold(line, slots_with(line, tag), tag) else ~bit
-
-
-@kernel
-def _line_or_none(table, mask, length, value):
-    """Address of the line of a hash; of a place that is always cached if it is not asked for."""
-    line = line_of(table, value)
-    return line if (mask >> length) & 1 else line_of(table, np.uint64(0))
+            # Written always and kept sometimes, since the branch would be a toss of a coin.
+            asked[total] = length * BLOCK + i
+            total += (masks[i] >> length) & 1
+    for k in range(total):
+        length, i = asked[k] // BLOCK, asked[k] % BLOCK
+        value = finish(table, hashes[length, i], length)
+        hashes[length, i] = value
+        prefetch(line_of(table, value), 0)
+    for k in range(total):
+        length, i = asked[k] // BLOCK, asked[k] % BLOCK
+        value = hashes[length, i]
+        line = line_of(table, value)
+        tag, _ = tag_and_tail(table, value)
+        held = np.int64(may_hold(line, slots_with(line, tag), tag))
+        masks[i] ^= (np.int64(1) ^ held) << length
 
 
 @kernel
@@ -258,6 +287,7 @@ def settle(table, tokens, start, shortest, rows, lengths):
     """
     hashes = np.empty((_LENGTHS, 1), dtype=np.uint64)
     masks = np.empty(1, dtype=np.int64)
+    asked = np.empty(_LENGTHS + 1, dtype=np.uint16)
     width = tokens.shape[1] - start
     total = tokens.shape[0] * width
     wrong = 0
@@ -274,19 +304,20 @@ def settle(table, tokens, start, shortest, rows, lengths):
             row, length = rows[line, column], np.int64(lengths[line, column])
             if row >= 0 and not row_holds(table, row, tokens, line, end, length):
                 wrong += 1
-                found = _shorter(table, tokens, line, end, shortest, length, hashes, masks)
+                found = _shorter(table, tokens, line, end, shortest, length, hashes, masks, asked)
                 rows[line, column], lengths[line, column] = found
             line, column = _next(line, column, width)
     return wrong
 
 
 @kernel
-def _shorter(table, tokens, line, end, shortest, length, hashes, masks):
+def _shorter(table, tokens, line, end, shortest, length, hashes, masks, asked):
     """Row and length of the longest key that is shorter than `length`."""
     if length <= shortest:
         return np.int64(-1), np.int64(0)
     masks[0] = _take_suffix(table, tokens, line, end, shortest, length - 1, hashes, 0)
     _hash_suffixes(table, masks, hashes, 1)
-    _exclude_by_lines(table, masks, hashes, 1)
+    _exclude_by_filter(table, masks, hashes, 1)
+    _exclude_by_lines(table, masks, hashes, asked, 1)
     row = _guess_longest(table, masks[0], BY_ROW, hashes, 0)
     return _longest(table, masks[0], row, BY_ROW, hashes, 0, tokens, line, end)

@@ -66,13 +66,35 @@ def tokens_hash(tokens: NDArray[np.integer], lengths: NDArray[np.integer], seed:
 
 
 def _hash_chunk(tokens: NDArray[np.integer], lengths: NDArray[np.int64], seed: int) -> UInt64s:
-    state = np.full(len(lengths), initial_state(seed), dtype=np.uint64)
-    for age in range(int(lengths.max(initial=0))):
-        rows = np.flatnonzero(lengths > age)
-        newest = tokens[rows, lengths[rows] - 1 - age].astype(np.uint64)
-        mixed = (state[rows] ^ newest) * _MIX_1
-        state[rows] = mixed ^ (mixed >> np.uint64(29))
-    return mix64(state + lengths.astype(np.uint64) * _GOLDEN)
+    states = suffix_states(tokens, lengths, seed, int(lengths.max(initial=0)))
+    return mix64(states + lengths.astype(np.uint64) * _GOLDEN)
+
+
+def suffix_states(
+    tokens: NDArray[np.integer], lengths: NDArray[np.integer], seed: int, newest: int
+) -> UInt64s:
+    """Return the states of the rolling hash after the last `newest` tokens of keys.
+
+    Parameters
+    ----------
+    tokens : (n, width) uint32
+    lengths : (n,) integers
+        Of a shorter key, all tokens are taken.
+    seed : int
+    newest : int
+
+    Returns
+    -------
+    (n,) uint64
+    """
+    ends = lengths.astype(np.int64)
+    states = np.full(len(ends), initial_state(seed), dtype=np.uint64)
+    for age in range(newest):
+        rows = np.flatnonzero(ends > age)
+        token = tokens[rows, ends[rows] - 1 - age].astype(np.uint64)
+        mixed = (states[rows] ^ token) * _MIX_1
+        states[rows] = mixed ^ (mixed >> np.uint64(29))
+    return states
 
 
 def shard_of(hashes: UInt64s, shard_bits: int) -> NDArray[np.int64]:

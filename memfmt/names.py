@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 DICTIONARY_NAME = "records.zdict"
+FILTER_NAME = "suffixes.arrow"
 
 
 def shard_name(shard: int) -> str:

@@ -51,14 +51,22 @@ holds them. numba compiles a file anew when it changes itself, but not what it i
     ENTRIES,
     INITIAL_STATE,
     VOCAB_SIZE,
+    FILTER,
+    FILTER_WORDS,
     TABLE_SIZE,
-) = range(18)
+) = range(20)
 
 LINE_BYTES = 64
 LINE_LANES = 32
 LINE_HEAD = 2
 LINE_TAGS = LINE_LANES - LINE_HEAD
 """A line is 32 lanes of 16 bits: two for its first row, the others for tags."""
+
+FILTERED_BY = 3
+"""Tokens whose state chooses a word of the suffix filter."""
+
+FILTER_STEP = 11
+"""Odd, so that every length has a bit of its own."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -86,6 +94,28 @@ def finish(table, state, length):
     value = (value ^ (value >> np.uint64(30))) * _MIX_1
     value = (value ^ (value >> np.uint64(27))) * _MIX_2
     return (value ^ (value >> np.uint64(31))) & np.uint64(load_constant(table, HASH_MASK))
+
+
+@kernel
+def filter_word(table, state):
+    """Address of the word of the suffix filter that the state of three tokens chooses."""
+    word = (state >> np.uint64(32)) * np.uint64(load_constant(table, FILTER_WORDS))
+    return load_constant(table, FILTER) + 8 * np.int64(word >> np.uint64(32))
+
+
+@kernel
+def filter_bit(state, length):
+    """Bit of a word of the suffix filter that stands for keys of a length."""
+    return (np.int64(state & np.uint64(63)) + FILTER_STEP * length) & 63
+
+
+@kernel
+def lengths_in(word, state, n_max):
+    """Mask of the lengths that a word of the suffix filter does not exclude."""
+    mask = np.int64((1 << FILTERED_BY) - 1)
+    for length in range(FILTERED_BY, n_max + 1):
+        mask |= ((word >> filter_bit(state, length)) & 1) << length
+    return mask
 
 
 @kernel

@@ -9,7 +9,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt import kernels, match
+from phrasemem.memfmt import kernels, match, suffix_filter
 from phrasemem.memfmt.checksums import check_blocks, check_bytes
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, read_manifest
@@ -19,7 +19,7 @@ from phrasemem.memfmt.keystore import KeyStore
 from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
-from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
+from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, index_name, keys_name, rows_name
 from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
@@ -249,7 +249,10 @@ def load_index(folder: Path, manifest: Manifest) -> Index:
         name = index_name(number)
         data = _read_checked(folder, name, manifest)
         builder.add(read_index(data, folder / name), shard.entries, folder / name)
-    return builder.finish()
+    if FILTER_NAME not in manifest.files:
+        return builder.finish(suffix_filter.no_filter())
+    data = _read_checked(folder, FILTER_NAME, manifest)
+    return builder.finish(suffix_filter.read_filter(data, manifest.entries, folder / FILTER_NAME))
 
 
 def _read_checked(folder: Path, name: str, manifest: Manifest) -> bytes:

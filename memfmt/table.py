@@ -51,6 +51,8 @@ class Table:
         values[probe.N_MAX] = manifest.n_max
         values[probe.ENTRIES] = manifest.entries
         values[probe.VOCAB_SIZE] = manifest.tokenizer.vocab_size
+        values[probe.FILTER] = index.suffix_filter.ctypes.data
+        values[probe.FILTER_WORDS] = len(index.suffix_filter)
         values[probe.INITIAL_STATE] = initial_state(manifest.hash_seed).astype(np.int64)
         self._held = (index, rows, bases, first_rows, values)
         self.address: int = values.ctypes.data

@@ -14,13 +14,14 @@ from phrasemem.memfmt.checksums import check_file
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, check_nothing_else, read_manifest
 from phrasemem.memfmt.index import build_index, read_index
-from phrasemem.memfmt.keys import check_keys, key_order, shard_of, token_key, tokens_hash
+from phrasemem.memfmt.keys import UInt64s, check_keys, key_order, shard_of, token_key, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
 from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
-from phrasemem.memfmt.names import DICTIONARY_NAME, index_name, keys_name, rows_name
+from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, index_name, keys_name, rows_name
 from phrasemem.memfmt.records import RecordCodec
 from phrasemem.memfmt.rows import check_rows
+from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, read_filter
 
 _CHUNK = 1 << 16
 
@@ -69,10 +70,13 @@ def verify(path: str | Path) -> Report:
     for name, info in manifest.files.items():
         check_file(folder / name, info, manifest.block_bytes)
     dictionary = (folder / DICTIONARY_NAME).read_bytes()
+    words = empty_filter(manifest.entries)
     for shard in range(len(manifest.shards)):
         lengths, tokens = _check_rows(folder, manifest, shard)
         _check_index(folder, manifest, shard, lengths, tokens)
         _check_keys(folder, manifest, shard, lengths, tokens, dictionary)
+        add_keys(words, tokens, lengths, manifest.hash_seed)
+    _check_filter(folder, manifest, words)
     sizes = [info.bytes for info in manifest.files.values()]
     return Report(manifest, len(sizes), sum(sizes))
 
@@ -153,6 +157,16 @@ def _check_index(
         raise FormatError(Reason.INDEX_ROWS, str(error), where=path) from error
     if not stored.equals(rebuilt):
         raise FormatError(Reason.INDEX_ROWS, "the index does not belong to the rows", where=path)
+
+
+def _check_filter(folder: Path, manifest: Manifest, words: UInt64s) -> None:
+    path = folder / FILTER_NAME
+    if FILTER_NAME not in manifest.files:
+        return
+    if not np.array_equal(read_filter(path.read_bytes(), manifest.entries, path), words):
+        raise FormatError(
+            Reason.INDEX_ROWS, "the suffix filter does not belong to the rows", where=path
+        )
 
 
 def _check_keys(

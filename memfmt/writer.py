@@ -16,7 +16,7 @@ from phrasemem._version import __version__
 from phrasemem.memfmt import durable
 from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.memfmt.keys import check_keys, shard_of, tokens_hash
+from phrasemem.memfmt.keys import UInt64s, check_keys, shard_of, tokens_hash
 from phrasemem.memfmt.layout import Layout, PayloadSpec
 from phrasemem.memfmt.manifest import (
     BLOCK_BYTES,
@@ -33,10 +33,12 @@ from phrasemem.memfmt.manifest import (
     parse_manifest,
     serialise,
 )
-from phrasemem.memfmt.names import DICTIONARY_NAME, required_files
+from phrasemem.memfmt.mapped import MappedRows
+from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, required_files, rows_name
 from phrasemem.memfmt.records import train_dictionary
 from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
+from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, write_filter
 
 __all__ = [
     "CorpusInfo",
@@ -55,6 +57,8 @@ __all__ = [
     "write_memory",
     "write_shard",
 ]
+
+_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ def finish_memory(
             "the shards do not add up", expected=layout.entries, found=sum(shards), where=staging
         )
     durable.write_file(staging / DICTIONARY_NAME, layout.dictionary)
+    write_filter(staging / FILTER_NAME, _suffix_filter(staging, layout, shards))
     extra = dict(extra_files or {})
     _copy_extra(staging, extra)
     manifest = _manifest(staging, header, layout, shards, extra)
@@ -146,6 +151,20 @@ def finish_memory(
     durable.sync_path(staging)
     durable.move_into_place(staging, final)
     return manifest
+
+
+def _suffix_filter(staging: Path, layout: Layout, shards: Sequence[int]) -> UInt64s:
+    """Filter over the keys of all shards, out of the rows, so that nothing has to be kept."""
+    words = empty_filter(layout.entries)
+    narrowest = min(layout.payloads, key=lambda payload: layout.rows(payload).stride)
+    rows = layout.rows(narrowest)
+    for shard, count in enumerate(shards):
+        mapped = MappedRows([staging / rows_name(shard, narrowest.name)], [0], count, rows.stride)
+        raw = mapped.shard_rows(0, count)
+        for begin in range(0, count, _CHUNK):
+            lengths, tokens = rows.keys(raw[begin : begin + _CHUNK])
+            add_keys(words, tokens, lengths, layout.hash_seed)
+    return words
 
 
 def _copy_extra(staging: Path, extra: Mapping[str, Path]) -> None:
@@ -202,7 +221,8 @@ def _manifest(
         "corpora": list(header.corpora),
         "block_bytes": BLOCK_BYTES,
     }
-    names = sorted({*required_files(len(shards), [spec.name for spec in layout.payloads]), *extra})
+    required = required_files(len(shards), [spec.name for spec in layout.payloads])
+    names = sorted({*required, FILTER_NAME, *extra})
     # Hashing releases the GIL; files are large, so threads are enough.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         infos = pool.map(lambda name: file_info(staging / name, BLOCK_BYTES), names)

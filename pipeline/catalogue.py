@@ -17,6 +17,7 @@ from phrasemem.pipeline.boundaries import token_texts
 from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.stage import Report, appears
+from phrasemem.pipeline.unigrams import read_unigrams
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -26,9 +27,8 @@ def score_part(
     key: str,
     *,
     candidates: Sequence[str],
-    unigrams: Sequence[str],
+    unigrams: str,
     corpora: Sequence[str],
-    corpus_tokens: Sequence[int],
     phrase_shares: Sequence[float | None],
     model: str,
     n_max: int,
@@ -39,6 +39,13 @@ def score_part(
 ) -> Report:
     """Score the candidates and write the chosen ones, ordered by length and tokens.
 
+    Parameters
+    ----------
+    candidates : sequence of str
+        Files with the columns of the stage ``candidates``; of one n-gram there is one row.
+    unigrams : str
+        A file ``unigrams.parquet`` with all of the corpora.
+
     Returns
     -------
     dict
@@ -47,11 +54,12 @@ def score_part(
     """
     tokenizer = backbone.load_tokenizer(model)
     flags = score.function_words(token_texts(tokenizer), stop_words)
-    shares = score.phrase_shares(corpus_tokens, phrase_shares)
+    single = read_unigrams(Path(unigrams), corpora)
+    shares = score.phrase_shares(single.corpus_tokens(), phrase_shares)
     with connect(folder / f".tmp-duckdb-{key}", memory_limit, threads) as database:
-        tokens = score.load(database, candidates, unigrams, flags, n_max)
+        tokens = score.load(database, candidates, single.totals(), flags, n_max)
         score.measure(database, tokens, n_max)
-        score.choose(database, corpus_tokens, shares, max_phrases)
+        score.choose(database, single.corpus_tokens(), shares, max_phrases)
         report = _homes(database, corpora)
         written = _write(folder / "catalogue.parquet", database, corpora, n_max, tokenizer)
     return {**report, "phrases": written, "undecodable": report["chosen"] - written}
@@ -78,7 +86,11 @@ def _write(
     tokenizer: Any,
 ) -> int:
     tokens = ", ".join(f"t{place}" for place in range(n_max))
-    counts = ", ".join(f"count_{corpus}" for corpus in range(len(corpora)))
+    counts = ", ".join(
+        f"{measure}_{corpus}"
+        for measure in ("count", "documents")
+        for corpus in range(len(corpora))
+    )
     query = (
         f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
         "FROM chosen JOIN grams USING (id) JOIN scored USING (id, n, count, documents) ORDER BY id"
@@ -112,8 +124,9 @@ def _described(
     kept = table.filter(pa.array(sound))
     for name in ("n", "count", "documents"):
         columns[name] = kept[name]
-    for place, corpus in enumerate(corpora):
-        columns[f"count_{corpus}"] = kept[f"count_{place}"]
+    for measure in ("count", "documents"):
+        for place, corpus in enumerate(corpora):
+            columns[f"{measure}_{corpus}"] = kept[f"{measure}_{place}"]
     for name in ("npmi", "llr", "cvalue", "score"):
         columns[name] = kept[name]
     return pa.table(columns)

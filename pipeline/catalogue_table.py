@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
-    """Return the columns of a catalogue; one count a corpus."""
+    """Return the columns of a catalogue; counts and documents of each corpus."""
     return pa.schema(
         [
             ("row", pa.uint32()),
@@ -20,6 +20,7 @@ def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
             ("count", pa.uint32()),
             ("documents", pa.uint32()),
             *((f"count_{name}", pa.uint32()) for name in corpora),
+            *((f"documents_{name}", pa.uint32()) for name in corpora),
             ("npmi", pa.float32()),
             ("llr", pa.float32()),
             ("cvalue", pa.float32()),

@@ -82,7 +82,7 @@ def hash_counts(run: TokenRun, n_max: int) -> tuple[Hashes, NDArray[np.int64]]:
 
 def grams_of(run: TokenRun, survivors: Hashes, n_max: int) -> Iterator[Grams]:
     """Pass B: exact counts of the windows whose hash is in ``survivors`` (ascending)."""
-    document = np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
+    document = _document_of(run)
     for window in windows(run, n_max):
         kept = _members(window.hashes, survivors)
         starts, hashes = window.starts[kept], window.hashes[kept]
@@ -90,6 +90,11 @@ def grams_of(run: TokenRun, survivors: Hashes, n_max: int) -> Iterator[Grams]:
         starts, hashes = starts[order], hashes[order]
         tokens = run.tokens[starts[:, None] + np.arange(window.length)]
         yield _group(tokens, hashes, document[starts])
+
+
+def _document_of(run: TokenRun) -> NDArray[np.int64]:
+    """Return the number of the document that each token is in."""
+    return np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
 
 
 def _members(hashes: Hashes, survivors: Hashes) -> NDArray[np.bool_]:
@@ -122,16 +127,35 @@ def _group(tokens: NDArray[np.uint32], hashes: Hashes, documents: NDArray[np.int
     )
 
 
-def hashes_part(folder: Path, key: str, *, source: str, n_max: int, buckets: int) -> Report:
+def hashes_part(
+    folder: Path, key: str, *, source: str, n_max: int, buckets: int, corpus: int
+) -> Report:
     """Pass A over one partition: hashes with counts, and counts of single tokens."""
     run = read_run(Path(source))
     hashes, counts = hash_counts(run, n_max)
     table = pa.table({"hash": hashes, "count": counts.astype(np.uint32)})
     write_bucketed(folder / f"{key}.parquet", table, hashes, buckets)
-    ids, times = np.unique(run.tokens, return_counts=True)
-    with appears(folder / f"{key}.unigrams.parquet") as temporary:
-        pq.write_table(pa.table({"token": ids, "count": times}), temporary)
+    _write_unigrams(folder / f"{key}.unigrams.parquet", run, corpus)
     return {"hashes": len(hashes), "windows": int(counts.sum())}
+
+
+def token_counts(run: TokenRun) -> Grams:
+    """Return the single tokens that occur, rising, as if they were n-grams of length 1."""
+    order = np.argsort(run.tokens, kind="stable")
+    tokens = run.tokens[order]
+    return _group(tokens[:, None], tokens.astype(np.uint64), _document_of(run)[order])
+
+
+def _write_unigrams(path: Path, run: TokenRun, corpus: int) -> None:
+    found = token_counts(run)
+    columns = {
+        "token": found.tokens[:, 0],
+        "corpus": np.full(len(found.tokens), corpus, np.uint16),
+        "count": found.counts.astype(np.uint64),
+        "documents": found.documents.astype(np.uint32),
+    }
+    with appears(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
 
 
 def counts_part(

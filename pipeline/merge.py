@@ -50,11 +50,16 @@ def candidates_part(
     min_documents: int,
     memory_limit: str,
 ) -> Report:
-    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``."""
+    """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``.
+
+    Its columns: n, t0.. (0 beyond n), count, documents, count_0.., documents_0.. by corpus.
+    """
     first, last = bucket_limits(bucket, buckets)
     tokens = ", ".join(f"t{place}" for place in range(n_max))
     shares = ", ".join(
-        f"coalesce(sum(count) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER AS count_{corpus}"
+        f"coalesce(sum({measure}) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER "
+        f"AS {measure}_{corpus}"
+        for measure in ("count", "documents")
         for corpus in range(corpora)
     )
     query = f"""

@@ -12,6 +12,8 @@ from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
 from phrasemem.pipeline.plan import Plan
 from phrasemem.pipeline.report import CorpusReport
+from phrasemem.pipeline.stage import Report
+from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
 
 _BUCKET_MEMORY = "1GB"
 _SCORE_MEMORY = "2GB"
@@ -25,9 +27,11 @@ class NoPhrasesError(PhraseMemError):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The chosen phrases and the files of their vectors."""
+    """The chosen phrases, the files of their vectors, and the counts of single tokens."""
 
     path: str
+    unigrams: str
+    candidates: int
     phrases: int
     vectors: list[str]
     dim: int
@@ -43,11 +47,20 @@ def catalogue_of(
     """Count n-grams, choose phrases and embed them."""
     buckets = bucket_count(len(tokenized.chunks))
     count_hashes(config, plan, tokenized.chunks, buckets, engine)
+    sum_unigrams(config, plan, tokenized, engine)
     find_survivors(config, plan, tokenized.chunks, buckets, engine)
     count_exactly(config, plan, tokenized.chunks, buckets, engine)
     merge_candidates(config, plan, tokenized.chunks, buckets, engine)
-    phrases = score(config, plan, tokenized.chunks, buckets, engine, reports)
-    return embed(config, plan, phrases, engine)
+    chosen = score(config, plan, buckets, engine, reports)
+    vectors, dim = embed(config, plan, chosen["phrases"], engine)
+    return Catalogue(
+        path=engine.file(plan.score, "catalogue.parquet"),
+        unigrams=engine.file(plan.unigrams, UNIGRAMS_FILE),
+        candidates=chosen["candidates"],
+        phrases=chosen["phrases"],
+        vectors=vectors,
+        dim=dim,
+    )
 
 
 def bucket_count(chunks: int) -> int:
@@ -63,10 +76,31 @@ def count_hashes(
     from phrasemem.pipeline.count import hashes_part
 
     def job(chunk: Chunk) -> Job:
-        source = engine.file(plan.tokenize, f"{chunk.key}.arrow")
-        return Job(chunk.key, {"source": source, "n_max": config.mining.n_max, "buckets": buckets})
+        arguments = {
+            "source": engine.file(plan.tokenize, f"{chunk.key}.arrow"),
+            "n_max": config.mining.n_max,
+            "buckets": buckets,
+            "corpus": chunk.corpus,
+        }
+        return Job(chunk.key, arguments)
 
     engine.run(plan.hashes, hashes_part, lambda: [job(chunk) for chunk in chunks])
+
+
+def sum_unigrams(config: BuildConfig, plan: Plan, tokenized: Tokenized, engine: Engine) -> None:
+    """Sum the counts of single tokens over all chunks."""
+    from phrasemem.pipeline.unigrams import unigrams_part
+
+    names = [f"{chunk.key}.unigrams.parquet" for chunk in tokenized.chunks]
+    engine.run_one(
+        plan.unigrams,
+        unigrams_part,
+        lambda: {
+            "sources": [engine.file(plan.hashes, name) for name in names],
+            "corpora": [corpus.name for corpus in config.corpora],
+            "vocab_size": tokenized.vocab_size,
+        },
+    )
 
 
 def find_survivors(
@@ -138,26 +172,23 @@ def merge_candidates(
 def score(
     config: BuildConfig,
     plan: Plan,
-    chunks: Sequence[Chunk],
     buckets: int,
     engine: Engine,
     reports: list[CorpusReport],
-) -> int:
-    """Choose the phrases; returns how many."""
+) -> Report:
+    """Choose the phrases; returns the stage's report."""
     from phrasemem.pipeline.catalogue import score_part
 
     candidates = [
         engine.file(plan.candidates, f"{_bucket_key(bucket)}.parquet") for bucket in range(buckets)
     ]
-    unigrams = [engine.file(plan.hashes, f"{chunk.key}.unigrams.parquet") for chunk in chunks]
     part = engine.run_one(
         plan.score,
         score_part,
         lambda: {
             "candidates": candidates,
-            "unigrams": unigrams,
+            "unigrams": engine.file(plan.unigrams, UNIGRAMS_FILE),
             "corpora": [corpus.name for corpus in config.corpora],
-            "corpus_tokens": [report.tokens for report in reports],
             "phrase_shares": [corpus.budget.phrase_share for corpus in config.corpora],
             "model": config.model,
             "n_max": config.mining.n_max,
@@ -175,11 +206,11 @@ def score(
             f"no phrase occurs {mining.min_count} times in {mining.min_documents} documents",
             hint="give more text, or lower mining.min_count and mining.min_documents",
         )
-    return int(part["phrases"])
+    return part
 
 
-def embed(config: BuildConfig, plan: Plan, phrases: int, engine: Engine) -> Catalogue:
-    """Encode the phrases, a range of the catalogue a part."""
+def embed(config: BuildConfig, plan: Plan, phrases: int, engine: Engine) -> tuple[list[str], int]:
+    """Encode the phrases, a range of the catalogue a part; return the files and the dimension."""
     from phrasemem.pipeline.embed import embed_part
 
     encoder = config.encoder
@@ -202,7 +233,7 @@ def embed(config: BuildConfig, plan: Plan, phrases: int, engine: Engine) -> Cata
         plan.embed, embed_part, lambda: [job(*pair) for pair in zip(keys, starts, strict=True)]
     )
     vectors = [engine.file(plan.embed, f"{key}.npy") for key in keys]
-    return Catalogue(catalogue, phrases, vectors, parts[keys[0]]["dim"])
+    return vectors, parts[keys[0]]["dim"]
 
 
 def _bucket_key(bucket: int) -> str:

@@ -46,6 +46,7 @@ class Plan:
     select: Stage
     tokenize: Stage
     hashes: Stage
+    unigrams: Stage
     survivors: Stage
     counts: Stage
     candidates: Stage
@@ -97,12 +98,13 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
         _inputs(clean, select),
     )  # fmt: skip
-    hashes = Stage("hashes", 1, {"n_max": mining.n_max}, _inputs(tokenize))
+    hashes = Stage("hashes", 2, {"n_max": mining.n_max}, _inputs(tokenize))
+    unigrams = Stage("unigrams", 1, {}, _inputs(hashes))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
     counts = Stage("counts", 1, {}, _inputs(tokenize, survivors))
-    candidates = Stage("candidates", 1, {"min_documents": mining.min_documents}, _inputs(counts))
+    candidates = Stage("candidates", 2, {"min_documents": mining.min_documents}, _inputs(counts))
     score = Stage(
-        "score", 1,
+        "score", 2,
         {
             "names": names,
             "max_phrases": mining.max_phrases,
@@ -110,7 +112,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
             "phrase_shares": [corpus.budget.phrase_share for corpus in corpora],
             "libraries": _versions("duckdb"),
         },
-        _inputs(hashes, candidates),
+        _inputs(unigrams, candidates),
     )  # fmt: skip
     embed = Stage(
         "embed", 1,
@@ -127,7 +129,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         "layout", 1, {"seed": config.seed, "shard_bits": config.shard_bits}, _inputs(score)
     )
     pack = Stage(
-        "pack", 2,
+        "pack", 3,
         {
             "corpora": [_described(config, index) for index in range(len(corpora))],
             "encoder_id": config.encoder.id,
@@ -136,8 +138,8 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         _inputs(layout, embed, tokenize),
     )  # fmt: skip
     return Plan(
-        read, clean, select, tokenize, hashes, survivors, counts, candidates, score, embed,
-        layout, pack,
+        read, clean, select, tokenize, hashes, unigrams, survivors, counts, candidates, score,
+        embed, layout, pack,
     )  # fmt: skip
 
 

@@ -6,28 +6,26 @@ is known from fingerprints before anything heavy is imported, so a second run do
 
 from __future__ import annotations
 
-import base64
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
-import numpy as np
 
-from phrasemem.memfmt import durable, manifest, writer
+from phrasemem.memfmt import manifest, writer
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline import existing, pack
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.corpus_stages import Tokenized, tokenized_corpora
+from phrasemem.pipeline.derive import Ingredients, pack_memory
 from phrasemem.pipeline.engine import Engine
-from phrasemem.pipeline.executor import Executor, Job
+from phrasemem.pipeline.executor import Executor
 from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of
 from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.report import BuildReport, CorpusReport
+from phrasemem.pipeline.scoring import scoring_of
 from phrasemem.pipeline.sources import find_pieces
-from phrasemem.pipeline.stage import Report, write_json
 
 
 class BuildError(PhraseMemError):
@@ -114,73 +112,24 @@ def _pack(
     out: Path,
 ) -> None:
     """Lay out the rows, write the shards, and give the memory its name."""
-    names = [corpus.name for corpus in config.corpora]
-    plain = engine.run_one(
-        plan.layout,
-        pack.layout_part,
-        lambda: {
-            "catalogue": catalogue.path,
-            "corpora": names,
-            "n_max": config.mining.n_max,
-            "seed": config.seed,
-            "shard_bits": config.shard_bits,
-        },
-    )
-    header = _header(config, plan, tokenized, catalogue, reports)
-    layout = header.layout(
-        entries=plain["entries"],
-        hash_seed=plain["hash_seed"],
-        shard_bits=config.shard_bits,
-        dictionary=base64.b64decode(plain["dictionary"]),
-    )
-    order = engine.file(plan.layout, "order.npy")
-
-    def jobs() -> list[Job]:
-        return _shard_jobs(plain, layout, catalogue, config, order)
-
-    staging = durable.staging_for(out)
-    shards = engine.run(plan.pack, pack.shard_part, jobs, folder=staging)
-    started = time.monotonic()
-    pack.write_catalogue(staging / "catalogue.parquet", Path(catalogue.path), np.load(order), names)
-    held_out = [Path(path) for path in tokenized.held_out]
-    pack.write_held_out(staging / "heldout.jsonl.zst", held_out)
     record = {
         "corpora": [report.as_json() for report in reports],
         "fingerprint": plan.fingerprint,
         "phrases": catalogue.phrases,
+        "scoring": scoring_of(config, catalogue.candidates).as_json(),
     }
-    write_json(staging / existing.BUILD_FILE, record)
-    extra = ("catalogue.parquet", "heldout.jsonl.zst", existing.BUILD_FILE)
-    writer.finish_memory(
-        staging,
-        out,
-        header,
-        layout,
-        [shard["entries"] for shard in shards.values()],
-        {name: staging / name for name in extra},
+    ingredients = Ingredients(
+        header=_header(config, plan, tokenized, catalogue, reports),
+        catalogue=catalogue.path,
+        unigrams=catalogue.unigrams,
+        vectors=catalogue.vectors,
+        phrases_per_part=config.encoder.phrases_per_part,
+        held_out=[Path(path) for path in tokenized.held_out],
+        record=record,
+        seed=config.seed,
+        shard_bits=config.shard_bits,
     )
-    engine.record(plan.pack.name, started)
-
-
-def _shard_jobs(
-    plain: Report, layout: writer.Layout, catalogue: Catalogue, config: BuildConfig, order: str
-) -> list[Job]:
-    bounds = plain["bounds"]
-    shared = {
-        "order": order,
-        "catalogue": catalogue.path,
-        "vectors": catalogue.vectors,
-        "phrases_per_part": config.encoder.phrases_per_part,
-        "corpora": [corpus.name for corpus in config.corpora],
-        "layout": layout,
-    }
-    return [
-        Job(
-            f"{number:05d}",
-            {**shared, "number": number, "start": bounds[number], "stop": bounds[number + 1]},
-        )
-        for number in range(1 << config.shard_bits)
-    ]
+    pack_memory(ingredients, plan.layout, plan.pack, engine, out)
 
 
 def _header(

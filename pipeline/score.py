@@ -30,7 +30,7 @@ LLR_FLOOR = 10.83
 def load(
     database: duckdb.DuckDBPyConnection,
     candidates: Sequence[str],
-    unigrams: Sequence[str],
+    unigrams: pa.Table,
     function_words: Sequence[bool],
     n_max: int,
 ) -> int:
@@ -38,8 +38,10 @@ def load(
 
     Parameters
     ----------
-    candidates, unigrams : sequence of str
-        Parquet files of the stages ``candidates`` and ``hashes``.
+    candidates : sequence of str
+        Parquet files of the stage ``candidates``.
+    unigrams : table
+        token and count of all tokens that occur, rising.
     function_words : sequence of bool
         For each token id, whether a phrase of such tokens alone is none.
     """
@@ -51,11 +53,10 @@ def load(
         }
     )
     database.register("vocabulary", vocabulary)
+    database.register("token_counts", unigrams)
     database.execute(
-        "CREATE TABLE unigrams AS SELECT token, sum(count)::BIGINT AS count, "
-        "first(is_function) AS is_function FROM read_parquet(?) "
-        "JOIN vocabulary USING (token) GROUP BY token",
-        [list(unigrams)],
+        "CREATE TABLE unigrams AS SELECT token, count::BIGINT AS count, is_function "
+        "FROM token_counts JOIN vocabulary USING (token)"
     )
     database.execute(
         f"CREATE TABLE grams AS SELECT row_number() OVER (ORDER BY n, {tokens}) - 1 AS id, * "

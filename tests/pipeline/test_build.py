@@ -25,8 +25,12 @@ from phrasemem.pipeline.phrase_stages import NoPhrasesError, bucket_count
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.report import BuildReport
 from phrasemem.pipeline.run import BuildError, build
+from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
+from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams
 
-STAGES = "read clean select tokenize hashes survivors counts candidates score embed layout pack"
+STAGES = (
+    "read clean select tokenize hashes unigrams survivors counts candidates score embed layout pack"
+)
 
 
 class Lines(Reporter):
@@ -90,8 +94,35 @@ def test_a_memory_holds_the_catalogue_in_row_order(built: tuple[Path, BuildRepor
             counts = {n: entry[f"count_{n}"] for n in corpora if entry[f"count_{n}"]}
             assert dict(record.counts) == counts
             assert sum(counts.values()) == entry["count"] >= 4
+            assert sum(entry[f"documents_{n}"] for n in corpora) == entry["documents"]
+            for name in corpora:
+                assert min(entry[f"count_{name}"], 1) <= entry[f"documents_{name}"]
+                assert entry[f"documents_{name}"] <= entry[f"count_{name}"]
         vectors = reader.payload("semantic").gather(np.arange(report.phrases))
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=2e-3)
+
+
+def test_a_memory_keeps_what_another_choice_of_phrases_needs(
+    built: tuple[Path, BuildReport],
+) -> None:
+    out, report = built
+    names = [corpus.name for corpus in report.corpora]
+    unigrams = read_unigrams(out / "unigrams.parquet", names)
+    assert unigrams.corpus_tokens() == [corpus.tokens for corpus in report.corpora]
+    assert (unigrams.documents <= unigrams.counts).all()
+    most = unigrams.documents.max(axis=0).tolist()
+    assert most == [corpus.documents for corpus in report.corpora]  # each has a full stop
+    scoring = recorded_scoring(out)
+    assert scoring.mining.min_count == scoring.floor[0] == 4
+    assert scoring.phrase_shares == dict.fromkeys(names)
+    assert scoring.candidates >= report.phrases
+
+
+def test_a_memory_without_such_records_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScoringError, match=r"does not say how .* chosen.*build it again"):
+        recorded_scoring(tmp_path)
+    with pytest.raises(UnigramsError, match=r"no counts of single tokens.*build it again"):
+        read_unigrams(tmp_path / "unigrams.parquet", ["wiki"])
 
 
 def test_row_vectors_are_the_encoder_s_own(world: Any, built: tuple[Path, BuildReport]) -> None:
@@ -205,7 +236,7 @@ def test_a_second_run_imports_nothing_heavy(
         ),
         (
             {"held_out": 0.3},
-            "select tokenize hashes survivors counts candidates score embed layout pack",
+            "select tokenize hashes unigrams survivors counts candidates score embed layout pack",
             "select: runs again: held_out[0] 0.1 -> 0.3; held_out[1] 0.1 -> 0.3; "
             "held_out[2] 0.1 -> 0.3",
         ),

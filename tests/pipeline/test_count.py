@@ -25,6 +25,7 @@ from phrasemem.pipeline.boundaries import (
 )
 from phrasemem.pipeline.merge import candidates_part, survivors_part
 from phrasemem.pipeline.tokens import TokenRun, encode, read_run, tokenize_part
+from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams, unigrams_part
 
 Counts = dict[tuple[int, ...], tuple[int, int]]
 
@@ -120,7 +121,9 @@ def test_partitions_merge_to_the_counts_of_the_whole(
     n_max, buckets = 4, 4
     sources = [write(folder, f"run{number}", run) for number, run in enumerate(runs)]
     for number, source in enumerate(sources):
-        count.hashes_part(folder, f"h{number}", source=source, n_max=n_max, buckets=buckets)
+        count.hashes_part(
+            folder, f"h{number}", source=source, n_max=n_max, buckets=buckets, corpus=number % 2
+        )
     hashed = [str(folder / f"h{number}.parquet") for number in range(len(runs))]
     limits = {"buckets": buckets, "min_count": min_count, "memory_limit": "200MB"}
     for bucket in range(buckets):
@@ -141,8 +144,40 @@ def test_partitions_merge_to_the_counts_of_the_whole(
         for row in pq.read_table(folder / f"k{bucket}.parquet").to_pylist():
             key = tuple(row[f"t{place}"] for place in range(row["n"]))
             assert key not in found
-            found[key] = (row["count"], row["documents"], row["count_0"], row["count_1"])
+            names = ("count", "documents", "count_0", "count_1", "documents_0", "documents_1")
+            found[key] = tuple(row[name] for name in names)
     assert found == whole_counts(runs, n_max, min_count, min_documents)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(token_runs(), min_size=1, max_size=4))
+def test_single_tokens_are_counted_a_corpus(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[TokenRun]
+) -> None:
+    folder = tmp_path_factory.mktemp("unigrams")
+    corpora = ("b", "a")
+    counts: Counter[tuple[int, int]] = Counter()
+    documents: Counter[tuple[int, int]] = Counter()
+    # An id is below the size of the vocabulary.
+    runs = [run._replace(tokens=run.tokens % 7) for run in runs]
+    for number, run in enumerate(runs):
+        source = write(folder, f"run{number}", run)
+        limits = {"n_max": 2, "buckets": 4, "corpus": number % 2}
+        count.hashes_part(folder, f"h{number}", source=source, **limits)
+        for text in np.split(run.tokens, run.ends[:-1]):
+            counts.update((token, number % 2) for token in text.tolist())
+            documents.update((token, number % 2) for token in set(text.tolist()))
+    parts = [str(folder / f"h{number}.unigrams.parquet") for number in range(len(runs))]
+    unigrams_part(folder, "all", sources=parts, corpora=corpora, vocab_size=7)
+    found = read_unigrams(folder / "unigrams.parquet", corpora)
+    assert found.tokens.tolist() == sorted({token for token, _ in counts})
+    for place, token in enumerate(found.tokens.tolist()):
+        assert found.counts[place].tolist() == [counts[token, corpus] for corpus in range(2)]
+        assert found.documents[place].tolist() == [documents[token, corpus] for corpus in range(2)]
+    other = read_unigrams(folder / "unigrams.parquet", corpora[1:])
+    np.testing.assert_array_equal(other.counts, found.counts[:, 1:])
+    with pytest.raises(UnigramsError, match=r"columns are missing.*count_c"):
+        read_unigrams(folder / "unigrams.parquet", ("a", "c"))
 
 
 def whole_counts(
@@ -151,10 +186,11 @@ def whole_counts(
     totals: dict[tuple[int, ...], list[int]] = {}
     for number, run in enumerate(runs):
         for gram, (times, documents) in plain_counts(run, n_max).items():
-            entry = totals.setdefault(gram, [0, 0, 0, 0])
+            entry = totals.setdefault(gram, [0] * 6)
             entry[0] += times
             entry[1] += documents
             entry[2 + number % 2] += times
+            entry[4 + number % 2] += documents
     return {
         gram: tuple(entry)
         for gram, entry in totals.items()

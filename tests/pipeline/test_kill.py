@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 
 STAGES = (
-    *("read", "clean", "select", "tokenize", "hashes", "survivors", "counts", "candidates"),
-    *("score", "embed", "layout", "pack"),
+    *("read", "clean", "select", "tokenize", "hashes", "unigrams", "survivors", "counts"),
+    *("candidates", "score", "embed", "layout", "pack"),
 )
 # Many small parts, so that every stage writes for a while.
 SMALL_PARTS = {"partition_chars": 3000, "held_out": 0.1, "shard_bits": 4}
 # Stages of a single part: the first write is already inside the only part.
-SINGLE = ("select", "score", "layout")
+SINGLE = ("select", "unigrams", "score", "layout")
 
 
 def small_parts(world: Any) -> dict[str, Any]:

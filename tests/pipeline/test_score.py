@@ -50,12 +50,14 @@ def counted(
             "documents": documents[gram],
             "count_0": times if number % 3 else 0,
             "count_1": 0 if number % 3 else times,
+            "documents_0": documents[gram] if number % 3 else 0,
+            "documents_1": 0 if number % 3 else documents[gram],
         }
         for number, (gram, times) in enumerate(frequent.items())
     ]
     random.Random(0).shuffle(rows)
     types = {"n": pa.uint8(), **{f"t{i}": pa.uint32() for i in range(N_MAX)}}
-    names = [*types, "count", "documents", "count_0", "count_1"]
+    names = [*types, "count", "documents", "count_0", "count_1", "documents_0", "documents_1"]
     schema = pa.schema([(name, types.get(name, pa.uint32())) for name in names])
     pq.write_table(pa.Table.from_pylist(rows, schema), folder / "candidates.parquet")
     table = {"token": pa.array(unigrams.keys(), pa.uint32()), "count": list(unigrams.values())}
@@ -99,8 +101,8 @@ def by_hand(
 def scored(folder: Path, threads: int = 1, functions: list[bool] | None = None) -> Any:
     flags = functions or [False] * 8
     with connect(folder / "db", "200MB", threads) as database:
-        paths = [[str(folder / "candidates.parquet")], [str(folder / "unigrams.parquet")]]
-        tokens = score.load(database, *paths, flags, N_MAX)
+        unigrams = pq.read_table(folder / "unigrams.parquet")
+        tokens = score.load(database, [str(folder / "candidates.parquet")], unigrams, flags, N_MAX)
         score.measure(database, tokens, N_MAX)
         return database.sql(
             "SELECT n, t0, t1, t2, t3, npmi, llr, cvalue, score, is_function "
@@ -157,8 +159,10 @@ def test_function_words_are_english_ones_and_marks() -> None:
 
 def chosen(folder: Path, shares: list[float], most: int) -> list[tuple[int, int]]:
     with connect(folder / "db", "200MB") as database:
-        paths = [[str(folder / "candidates.parquet")], [str(folder / "unigrams.parquet")]]
-        tokens = score.load(database, *paths, [False] * 8, N_MAX)
+        unigrams = pq.read_table(folder / "unigrams.parquet")
+        tokens = score.load(
+            database, [str(folder / "candidates.parquet")], unigrams, [False] * 8, N_MAX
+        )
         score.measure(database, tokens, N_MAX)
         score.choose(database, [800, 200], shares, most)
         return database.sql(

@@ -1,0 +1,84 @@
+"""What a memory says about how its phrases were chosen: ``scoring`` in ``build.json``.
+
+Together with the counts in ``catalogue.parquet`` and ``unigrams.parquet`` it is all that a new
+choice needs, so that a memory can grow and shrink without the text it was built from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline.config import BuildConfig, Mining
+from phrasemem.pipeline.existing import BUILD_FILE, recorded_build
+
+
+class ScoringError(PhraseMemError):
+    """A memory that does not say how its phrases were chosen."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How the phrases of a memory were chosen.
+
+    Attributes
+    ----------
+    mining : Mining
+    phrase_shares : dict
+        Of each corpus; None where the share follows the tokens.
+    candidates : int
+        N-grams that passed ``min_count`` and ``min_documents``; the catalogue has fewer.
+    floor : (count, documents)
+        What was rarer than this over all corpora was not counted: where it is above 1, a corpus
+        that is added may bring phrases whose earlier occurrences are not known.
+    """
+
+    mining: Mining
+    phrase_shares: dict[str, float | None]
+    candidates: int
+    floor: tuple[int, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "mining": self.mining.model_dump(),
+            "phrase_shares": dict(self.phrase_shares),
+            "candidates": self.candidates,
+            "floor": {"count": self.floor[0], "documents": self.floor[1]},
+        }
+
+
+def scoring_of(config: BuildConfig, candidates: int) -> Scoring:
+    """Return what a build's memory says."""
+    mining = config.mining
+    shares = {corpus.name: corpus.budget.phrase_share for corpus in config.corpora}
+    return Scoring(mining, shares, candidates, (mining.min_count, mining.min_documents))
+
+
+def recorded_scoring(memory: Path) -> Scoring:
+    """Read what a memory says.
+
+    Raises
+    ------
+    ScoringError
+        If it says nothing, as memories of other makers do.
+    """
+    record = recorded_build(memory) or {}
+    try:
+        scoring = record["scoring"]
+        return Scoring(
+            Mining.model_validate(scoring["mining"]),
+            dict(scoring["phrase_shares"]),
+            int(scoring["candidates"]),
+            (int(scoring["floor"]["count"]), int(scoring["floor"]["documents"])),
+        )
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise ScoringError(
+            "the memory does not say how its phrases were chosen",
+            where=memory / BUILD_FILE,
+            hint="build it again",
+        ) from error
