@@ -22,6 +22,7 @@ _COMMANDS = {
     "publish": "Copy a verified memory to another folder.",
     "pull": "Fetch a memory from a registry.",
     "push": "Publish a memory in a registry.",
+    "retokenize": "Give the phrases of a memory the keys of another tokenizer.",
     "verify": "Check every byte of a memory.",
 }
 
