@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from phrasemem.memfmt.errors import PhraseMemError
 
 NO_TOKEN = -1
+# Tokens of the shortest phrase. Single tokens and the root may have rows too, but are no phrases.
+SHORTEST_PHRASE = 2
 """In int64 token arrays: padding, or no history."""
 
 N_MAX_LIMIT = 15

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.records import Record
 
@@ -28,13 +29,17 @@ class Occurrence:
     record: Record
 
 
-def find_occurrences(reader: MemoryReader, tokens: Sequence[int]) -> list[Occurrence]:
+def find_occurrences(
+    reader: MemoryReader, tokens: Sequence[int], *, shortest: int = SHORTEST_PHRASE
+) -> list[Occurrence]:
     """Find every key that occurs in `tokens`, by position, shorter keys first.
 
     Parameters
     ----------
     reader : MemoryReader
     tokens : sequence of int
+    shortest : int
+        1 finds single tokens that have rows too.
 
     Returns
     -------
@@ -44,7 +49,7 @@ def find_occurrences(reader: MemoryReader, tokens: Sequence[int]) -> list[Occurr
     spans = [
         (start, tuple(tokens[start : start + length]))
         for start in range(len(tokens))
-        for length in range(1, min(reader.n_max, len(tokens) - start) + 1)
+        for length in range(max(shortest, 1), min(reader.n_max, len(tokens) - start) + 1)
     ]
     rows = reader.get_many([key for _, key in spans]).tolist()
     found = []

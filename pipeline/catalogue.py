@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from phrasemem import backbone
+from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.pipeline import score
 from phrasemem.pipeline.boundaries import token_texts
 from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
+from phrasemem.pipeline.single_tokens import single_rows
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.unigrams import read_unigrams
 
@@ -31,8 +35,12 @@ def score_part(
     corpora: Sequence[str],
     phrase_shares: Sequence[float | None],
     model: str,
+    corpus_documents: Sequence[int],
     n_max: int,
+    min_count: int,
+    min_documents: int,
     max_phrases: int,
+    shortest: int,
     stop_words: str | None,
     memory_limit: str,
     threads: int,
@@ -45,12 +53,15 @@ def score_part(
         Files with the columns of the stage ``candidates``; of one n-gram there is one row.
     unigrams : str
         A file ``unigrams.parquet`` with all of the corpora.
+    min_count, min_documents : int
+        Limits of single tokens; the candidates have passed theirs.
 
     Returns
     -------
     dict
-        ``candidates``, ``phrases``, ``phrases_of`` (by home corpus), ``undecodable`` (dropped:
-        their text holds U+FFFD).
+        ``candidates``, ``phrases``, ``phrases_of`` (by home corpus), ``single`` (rows of
+        single tokens and the root), ``undecodable`` and ``undecodable_single`` (dropped: their
+        text holds U+FFFD).
     """
     tokenizer = backbone.load_tokenizer(model)
     flags = score.function_words(token_texts(tokenizer), stop_words)
@@ -61,8 +72,25 @@ def score_part(
         score.measure(database, tokens, n_max)
         score.choose(database, single.corpus_tokens(), shares, max_phrases)
         report = _homes(database, corpora)
-        written = _write(folder / "catalogue.parquet", database, corpora, n_max, tokenizer)
-    return {**report, "phrases": written, "undecodable": report["chosen"] - written}
+        rows = single_rows(
+            single,
+            corpus_documents,
+            n_max,
+            shortest=shortest,
+            min_count=min_count,
+            min_documents=min_documents,
+        )
+        batches = itertools.chain(rows.to_batches(), _phrases(database, corpora, n_max))
+        lengths = _write(folder / "catalogue.parquet", batches, corpora, n_max, tokenizer)
+    phrases = sum(number for length, number in lengths.items() if length >= SHORTEST_PHRASE)
+    kept = lengths.total() - phrases
+    return {
+        **report,
+        "phrases": phrases,
+        "single": kept,
+        "undecodable": report["chosen"] - phrases,
+        "undecodable_single": len(rows) - kept,
+    }
 
 
 def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Report:
@@ -78,13 +106,9 @@ def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Repor
     }
 
 
-def _write(
-    path: Path,
-    database: duckdb.DuckDBPyConnection,
-    corpora: Sequence[str],
-    n_max: int,
-    tokenizer: Any,
-) -> int:
+def _phrases(
+    database: duckdb.DuckDBPyConnection, corpora: Sequence[str], n_max: int
+) -> pa.RecordBatchReader:
     tokens = ", ".join(f"t{place}" for place in range(n_max))
     counts = ", ".join(
         f"{measure}_{corpus}"
@@ -95,17 +119,29 @@ def _write(
         f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
         "FROM chosen JOIN grams USING (id) JOIN scored USING (id, n, count, documents) ORDER BY id"
     )
+    return stream(database, query)
+
+
+def _write(
+    path: Path,
+    batches: Iterable[pa.RecordBatch],
+    corpora: Sequence[str],
+    n_max: int,
+    tokenizer: Any,
+) -> Counter[int]:
+    """Write the catalogue; return how many rows there are of each length."""
     schema = catalogue_schema(corpora)
-    written = 0
+    lengths: Counter[int] = Counter()
     with (
         appears(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
-        for batch in stream(database, query):
-            table = _described(pa.Table.from_batches([batch]), corpora, n_max, tokenizer, written)
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            table = _described(rows, corpora, n_max, tokenizer, lengths.total())
             writer.write_table(table.cast(schema), row_group_size=BATCH_ROWS)
-            written += len(table)
-    return written
+            lengths.update(table["n"].to_pylist())
+    return lengths
 
 
 def _described(

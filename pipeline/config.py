@@ -101,6 +101,8 @@ class Mining(_Strict):
     min_count: Annotated[int, Field(ge=1)] = 4
     min_documents: Annotated[int, Field(ge=1)] = 2
     max_phrases: Annotated[int, Field(gt=0)] = 300_000
+    # 1 adds rows for single tokens, 0 also for the root; ``max_phrases`` does not count them.
+    shortest: Literal[0, 1, 2] = 2
     stop_words: Literal["english"] | None = "english"
 
 

@@ -67,6 +67,23 @@ def windows(run: TokenRun, n_max: int) -> Iterator[Windows]:
         yield Windows(length, starts, _finish(rolling[starts], length))
 
 
+def gram_hashes(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32]) -> Hashes:
+    """Return the hashes that :func:`windows` gives to n-grams.
+
+    Parameters
+    ----------
+    lengths : (k,) uint8
+    tokens : (k, n_max) uint32
+    """
+    hashes = np.zeros(len(lengths), np.uint64)
+    rolling = np.zeros(len(lengths), np.uint64)
+    for place in range(tokens.shape[1]):
+        rolling = rolling * _STEP + tokens[:, place].astype(np.uint64) + np.uint64(1)
+        ends = lengths == place + 1
+        hashes[ends] = _finish(rolling[ends], place + 1)
+    return hashes
+
+
 def _finish(rolling: Hashes, length: int) -> Hashes:
     mixed = rolling + np.uint64(_GOLDEN * length % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from numpy.typing import NDArray
 
 from phrasemem import artifacts
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.pipeline.stage import Report, appears
+
+PAYLOAD = "semantic"
 
 
 class EncoderError(PhraseMemError):
@@ -41,8 +45,12 @@ def embed_part(
     encoder: str,
     compute: str,
     batch_size: int,
+    kept: Sequence[str] = (),
 ) -> Report:
     """Encode the phrases ``start..stop`` of the catalogue as ``KEY.npy``, (phrases, dim) float16.
+
+    A phrase that one of the memories ``kept`` has keeps its vector, from the first that has it;
+    they must have the same encoder.
 
     Vectors move a little with the number of threads and the shape of a batch, so there is one
     thread, and batches are cut by position in the catalogue.
@@ -50,13 +58,45 @@ def embed_part(
     Returns
     -------
     dict
-        ``phrases``, ``dim``.
+        ``phrases``, ``dim``, ``encoded``.
     """
-    texts: list[str] = pq.read_table(catalogue, columns=["text"])["text"][start:stop].to_pylist()
-    vectors = encode(texts, _encoder(encoder, compute), batch_size)
+    table = pq.read_table(catalogue, columns=["text", "tokens"])[start:stop]
+    texts: list[str] = table["text"].to_pylist()
+    vectors, new = kept_vectors(table["tokens"].to_pylist(), kept)
+    if len(new):
+        fresh = encode([texts[i] for i in new.tolist()], _encoder(encoder, compute), batch_size)
+        if len(new) == len(texts):
+            vectors = fresh
+        vectors[new] = fresh
     with appears(folder / f"{key}.npy") as temporary, temporary.open("wb") as file:
         np.save(file, vectors, allow_pickle=False)
-    return {"phrases": len(texts), "dim": int(vectors.shape[1])}
+    return {"phrases": len(texts), "dim": int(vectors.shape[1]), "encoded": len(new)}
+
+
+def kept_vectors(
+    keys: Sequence[Sequence[int]], memories: Sequence[str]
+) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
+    """Collect the vectors that keys have in memories.
+
+    Returns
+    -------
+    vectors : (len(keys), dim) float16
+        Not set where no memory has the key; dim is 0 without memories.
+    missing : (m,) int64
+        Positions of these keys, rising.
+    """
+    vectors = np.empty((len(keys), 0), np.float16)
+    missing = np.arange(len(keys))
+    for memory in memories:
+        with MemoryReader.open(memory) as reader:
+            payload = reader.payload(PAYLOAD)
+            if not vectors.shape[1]:
+                vectors = np.empty((len(keys), payload.dim), np.float16)
+            rows = reader.get_many([keys[place] for place in missing.tolist()])
+            here = rows >= 0
+            vectors[missing[here]] = payload.gather(rows[here])
+        missing = missing[~here]
+    return vectors, missing
 
 
 def encode(texts: list[str], model: Any, batch_size: int) -> NDArray[np.float16]:

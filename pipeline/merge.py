@@ -42,7 +42,7 @@ def candidates_part(
     key: str,
     *,
     sources: Sequence[str],
-    bucket: int,
+    bucket: int | None,
     buckets: int,
     corpora: int,
     n_max: int,
@@ -52,9 +52,9 @@ def candidates_part(
 ) -> Report:
     """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``.
 
-    Its columns: n, t0.. (0 beyond n), count, documents, count_0.., documents_0.. by corpus.
+    ``bucket`` None takes all rows; then the sources need no column ``hash``. The columns
+    written: n, t0.. (0 beyond n), count, documents, count_0.., documents_0.. by corpus.
     """
-    first, last = bucket_limits(bucket, buckets)
     tokens = ", ".join(f"t{place}" for place in range(n_max))
     shares = ", ".join(
         f"coalesce(sum({measure}) FILTER (WHERE corpus = {corpus}), 0)::UINTEGER "
@@ -62,15 +62,17 @@ def candidates_part(
         for measure in ("count", "documents")
         for corpus in range(corpora)
     )
+    limits = () if bucket is None else bucket_limits(bucket, buckets)
+    within = "WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT" if limits else ""
     query = f"""
         SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
                {shares}
-        FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
+        FROM read_parquet(?) {within}
         GROUP BY n, {tokens}
         HAVING sum(count) >= ? AND sum(documents) >= ?
         ORDER BY n, {tokens}
     """
-    arguments = [list(sources), first, last, min_count, min_documents]
+    arguments = [list(sources), *limits, min_count, min_documents]
     rows = 0
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         reader = stream(database, query, arguments)

@@ -19,9 +19,9 @@ from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.keys import tokens_hash
 from phrasemem.memfmt.records import Record
 from phrasemem.pipeline.catalogue_table import catalogue_schema, key_matrix
+from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.stage import Report, appears
 
-PAYLOAD = "semantic"
 _DICTIONARY_SAMPLES = 50_000
 _ROWS_A_GROUP = 1 << 16
 _HELD_OUT_LEVEL = 10

@@ -27,12 +27,14 @@ class NoPhrasesError(PhraseMemError):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The chosen phrases, the files of their vectors, and the counts of single tokens."""
+    """What has rows, the files of its vectors, and the counts of single tokens."""
 
     path: str
     unigrams: str
     candidates: int
     phrases: int
+    single: int
+    undecodable: dict[str, int]
     vectors: list[str]
     dim: int
 
@@ -52,12 +54,17 @@ def catalogue_of(
     count_exactly(config, plan, tokenized.chunks, buckets, engine)
     merge_candidates(config, plan, tokenized.chunks, buckets, engine)
     chosen = score(config, plan, buckets, engine, reports)
-    vectors, dim = embed(config, plan, chosen["phrases"], engine)
+    vectors, dim = embed(config, plan, chosen["phrases"] + chosen["single"], engine)
     return Catalogue(
         path=engine.file(plan.score, "catalogue.parquet"),
         unigrams=engine.file(plan.unigrams, UNIGRAMS_FILE),
         candidates=chosen["candidates"],
         phrases=chosen["phrases"],
+        single=chosen["single"],
+        undecodable={
+            "phrases": chosen["undecodable"],
+            "single": chosen["undecodable_single"],
+        },
         vectors=vectors,
         dim=dim,
     )
@@ -191,8 +198,12 @@ def score(
             "corpora": [corpus.name for corpus in config.corpora],
             "phrase_shares": [corpus.budget.phrase_share for corpus in config.corpora],
             "model": config.model,
+            "corpus_documents": [report.documents for report in reports],
             "n_max": config.mining.n_max,
+            "min_count": config.mining.min_count,
+            "min_documents": config.mining.min_documents,
             "max_phrases": config.mining.max_phrases,
+            "shortest": config.mining.shortest,
             "stop_words": config.mining.stop_words,
             "memory_limit": _SCORE_MEMORY,
             "threads": engine.threads,
@@ -209,20 +220,20 @@ def score(
     return part
 
 
-def embed(config: BuildConfig, plan: Plan, phrases: int, engine: Engine) -> tuple[list[str], int]:
-    """Encode the phrases, a range of the catalogue a part; return the files and the dimension."""
+def embed(config: BuildConfig, plan: Plan, rows: int, engine: Engine) -> tuple[list[str], int]:
+    """Encode the texts, a range of the catalogue a part; return the files and the dimension."""
     from phrasemem.pipeline.embed import embed_part
 
     encoder = config.encoder
     catalogue = engine.file(plan.score, "catalogue.parquet")
-    starts = range(0, phrases, encoder.phrases_per_part)
+    starts = range(0, rows, encoder.phrases_per_part)
     keys = [f"{number:06d}" for number in range(len(starts))]
 
     def job(key: str, start: int) -> Job:
         arguments = {
             "catalogue": catalogue,
             "start": start,
-            "stop": min(start + encoder.phrases_per_part, phrases),
+            "stop": min(start + encoder.phrases_per_part, rows),
             "encoder": encoder.id,
             "compute": plan.embed.settings["compute"],
             "batch_size": encoder.batch_size,

@@ -108,6 +108,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         {
             "names": names,
             "max_phrases": mining.max_phrases,
+            "shortest": mining.shortest,
             "stop_words": mining.stop_words,
             "phrase_shares": [corpus.budget.phrase_share for corpus in corpora],
             "libraries": _versions("duckdb"),

@@ -61,6 +61,8 @@ class BuildReport:
         Of this run; empty if there was nothing to do.
     did_nothing : bool
         The memory was already what the configuration asks for.
+    single : int
+        Rows besides the phrases: single tokens and the root.
     """
 
     corpora: list[CorpusReport]
@@ -68,6 +70,7 @@ class BuildReport:
     bytes: int
     stages: list[StageTiming]
     did_nothing: bool
+    single: int = 0
 
     def lines(self) -> list[str]:
         """Return the report as text, a line an entry."""
@@ -95,8 +98,9 @@ def _totals(report: BuildReport) -> list[str]:
     tokens = sum(corpus.tokens for corpus in report.corpora)
     documents = sum(corpus.documents for corpus in report.corpora)
     each = report.bytes / max(1, report.phrases)
+    single = f" and {report.single:,} rows of single tokens" if report.single else ""
     return [
-        f"{documents:,} documents, {tokens:,} tokens -> {report.phrases:,} phrases, "
+        f"{documents:,} documents, {tokens:,} tokens -> {report.phrases:,} phrases{single}, "
         f"{report.bytes / 1e6:,.1f} MB ({each:,.0f} bytes a phrase)"
     ]
 

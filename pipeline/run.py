@@ -80,7 +80,8 @@ def build(
     if record is not None and record["fingerprint"] == plan.fingerprint:
         reporter.say(f"nothing to do: {out} is what the configuration asks for")
         corpora = [CorpusReport.from_json(entry) for entry in record["corpora"]]
-        return BuildReport(corpora, record["phrases"], _size(out), [], did_nothing=True)
+        counts = record["phrases"], _size(out)
+        return BuildReport(corpora, *counts, [], did_nothing=True, single=record["single"])
 
     existing.refuse_other_folder(out)
     if not replace:
@@ -99,7 +100,14 @@ def build(
         tokenized = tokenized_corpora(config, plan, pieces, engine, reports)
         catalogue = catalogue_of(config, plan, tokenized, engine, reports)
         _pack(config, plan, tokenized, catalogue, engine, reports, out)
-    return BuildReport(reports, catalogue.phrases, _size(out), engine.timings, did_nothing=False)
+    return BuildReport(
+        reports,
+        catalogue.phrases,
+        _size(out),
+        engine.timings,
+        did_nothing=False,
+        single=catalogue.single,
+    )
 
 
 def _pack(
@@ -116,7 +124,9 @@ def _pack(
         "corpora": [report.as_json() for report in reports],
         "fingerprint": plan.fingerprint,
         "phrases": catalogue.phrases,
+        "single": catalogue.single,
         "scoring": scoring_of(config, catalogue.candidates).as_json(),
+        "undecodable": catalogue.undecodable,
     }
     ingredients = Ingredients(
         header=_header(config, plan, tokenized, catalogue, reports),

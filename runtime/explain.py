@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.runtime.attach import AttachStats, attach
 from phrasemem.runtime.memory import PhraseMemory
 
@@ -101,7 +102,8 @@ def continue_both(
 
 def fired_phrases(memory: PhraseMemory, tokenizer: Any, ids: list[int]) -> list[FiredPhrase]:
     """Return the longest phrase that ends at each token of a sequence, where one does."""
-    lengths = memory.reader.longest_match(np.array([ids], dtype=np.int64)).lengths[0].tolist()
+    match = memory.reader.longest_match(np.array([ids], np.int64), shortest=SHORTEST_PHRASE)
+    lengths = match.lengths[0].tolist()
     return [
         FiredPhrase(
             position,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.memfmt.match import agrees
 from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.reader import MemoryReader
@@ -57,7 +58,7 @@ class Hits:
 
 
 class Matcher:
-    """Finds longest matches and fetches their rows.
+    """Finds longest matches of phrases, that is of two tokens or more, and fetches their rows.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ class Matcher:
         tokens = new
         if before is not None and start:
             tokens = np.concatenate([before[:, -start:], new], axis=1)
-        match = self._reader.candidates(tokens, start)
+        match = self._reader.candidates(tokens, start, shortest=SHORTEST_PHRASE)
         return Candidates(tokens, start, match.rows, match.lengths)
 
     def fetch(self, found: Candidates, positions: NDArray[np.int64]) -> Hits:
@@ -150,6 +151,8 @@ class Matcher:
     def _ask_again(self, found: Candidates, wrong: NDArray[np.int64]) -> None:
         longest = np.full(found.rows.shape, 255, dtype=np.uint8)
         longest.reshape(-1)[wrong] = found.lengths.reshape(-1)[wrong] - 1
-        match = self._reader.candidates(found.tokens, found.start, longest=longest)
+        match = self._reader.candidates(
+            found.tokens, found.start, shortest=SHORTEST_PHRASE, longest=longest
+        )
         found.rows.reshape(-1)[wrong] = match.rows.reshape(-1)[wrong]
         found.lengths.reshape(-1)[wrong] = match.lengths.reshape(-1)[wrong]

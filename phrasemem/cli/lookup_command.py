@@ -29,19 +29,23 @@ class _Hit:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("text")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--single", is_flag=True, help="Show single tokens that have rows too.")
 @click.option(
     "--tokenizer", metavar="REF", help="Load the tokenizer from here, not from where it came."
 )
-def command(path: Path, text: str, as_json: bool, tokenizer: str | None) -> None:
+def command(path: Path, text: str, as_json: bool, single: bool, tokenizer: str | None) -> None:
     """Find the phrases of the memory at PATH that occur in TEXT, nested ones too.
 
     TEXT is read both as given and as if a space stood before it, since most phrases begin
     with the space of their first word.
     """
+    from phrasemem.memfmt.keys import SHORTEST_PHRASE
     from phrasemem.memfmt.reader import MemoryReader
 
     with MemoryReader.open(path) as reader:
-        hits = _find(reader, _load_tokenizer(reader, tokenizer), text)
+        hits = _find(
+            reader, _load_tokenizer(reader, tokenizer), text, 1 if single else SHORTEST_PHRASE
+        )
         corpora = [corpus.name for corpus in reader.manifest.corpora]
     if as_json:
         click.echo(json.dumps({"text": text, "phrases": [_as_json(hit) for hit in hits]}))
@@ -69,14 +73,14 @@ def _load_tokenizer(reader: MemoryReader, reference: str | None) -> Any:
     return tokenizer
 
 
-def _find(reader: MemoryReader, tokenizer: Any, text: str) -> list[_Hit]:
+def _find(reader: MemoryReader, tokenizer: Any, text: str, shortest: int) -> list[_Hit]:
     from phrasemem.memfmt.occurrences import find_occurrences
 
     hits: dict[tuple[int, int], _Hit] = {}
     for added in ("", " "):
         encoded = tokenizer(added + text, add_special_tokens=False, return_offsets_mapping=True)
         offsets = encoded["offset_mapping"]
-        for occurrence in find_occurrences(reader, encoded["input_ids"]):
+        for occurrence in find_occurrences(reader, encoded["input_ids"], shortest=shortest):
             position = max(offsets[occurrence.start][0] - len(added), 0)
             hits.setdefault((position, occurrence.row), _Hit(position, occurrence))
     return sorted(hits.values(), key=_reading_order)

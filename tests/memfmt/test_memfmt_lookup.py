@@ -69,7 +69,7 @@ def lookup(*arguments: object) -> Result:
 
 
 def test_nested_phrases_are_listed_by_position_with_counts(folders):
-    lines = lookup(folders[0], "a theory of natural selection").output.splitlines()
+    lines = lookup(folders[0], "a theory of natural selection", "--single").output.splitlines()
     assert lines == [
         "at\tphrase\tscore\twiki",
         "1\ttheory of natural selection\t3.00\t3",
@@ -78,8 +78,16 @@ def test_nested_phrases_are_listed_by_position_with_counts(folders):
     ]
 
 
+def test_single_tokens_are_no_phrases(folders):
+    lines = lookup(folders[0], "a theory of natural selection").output.splitlines()
+    assert [line.split("\t")[1] for line in lines[1:]] == [
+        "theory of natural selection",
+        "natural selection",
+    ]
+
+
 def test_the_first_word_is_found_although_no_space_stands_before_it(folders):
-    found = json.loads(lookup(folders[0], "natural selection", "--json").output)
+    found = json.loads(lookup(folders[0], "natural selection", "--single", "--json").output)
     assert found["text"] == "natural selection"
     assert [(hit["position"], hit["text"]) for hit in found["phrases"]] == [
         (0, " natural"),

@@ -118,6 +118,64 @@ def test_a_memory_keeps_what_another_choice_of_phrases_needs(
     assert scoring.candidates >= report.phrases
 
 
+@pytest.mark.parametrize("shortest", [0, 1])
+def test_single_tokens_and_the_root_have_rows_if_asked_for(
+    world: Any, copy: Path, shortest: int, cli: Any
+) -> None:
+    before = pq.read_table(copy / "catalogue.parquet").drop_columns("row").to_pylist()
+    mining = {**world.config()["mining"], "shortest": shortest}
+    report = run(world, copy, mining=mining)
+    assert {"counts", "candidates"} <= skipped(report)
+    names = [corpus.name for corpus in report.corpora]
+    rows = pq.read_table(copy / "catalogue.parquet").drop_columns("row").to_pylist()
+    single = {tuple(row["tokens"]): row for row in rows if row["n"] < 2}
+    by_key = {tuple(row["tokens"]): row for row in rows if row["n"] >= 2}
+    assert by_key == {tuple(row["tokens"]): row for row in before}
+    assert (report.phrases, report.single) == (len(before), len(single))
+
+    unigrams = read_unigrams(copy / "unigrams.parquet", names)
+    expected = {
+        (token,): (counts.tolist(), documents.tolist())
+        for token, counts, documents in zip(
+            unigrams.tokens.tolist(), unigrams.counts, unigrams.documents, strict=True
+        )
+        if counts.sum() >= 4 and documents.sum() >= 2
+    }
+    if shortest == 0:
+        totals = [[getattr(c, n) for c in report.corpora] for n in ("tokens", "documents")]
+        expected[()] = (totals[0], totals[1])
+    found = {
+        key: ([row[f"count_{n}"] for n in names], [row[f"documents_{n}"] for n in names])
+        for key, row in single.items()
+    }
+    assert found == expected
+    assert {row["score"] for row in single.values()} == {0}
+    assert single[max(single)]["text"].strip()
+    with MemoryReader.open(copy, check="full") as reader:
+        assert (reader.get_many(list(single)) >= 0).all()
+        assert (reader.get_many([()])[0] >= 0) == (shortest == 0)
+        text = np.array([[key[0] for key in single if key]])
+        assert (reader.longest_match(text, shortest=1).lengths >= 1).all()
+    shown = [cli("lookup", copy, "of the", *flag, "--json") for flag in ((), ("--single",))]
+    phrases, tokens = (json.loads(done.stdout)["phrases"] for done in shown)
+    assert all(len(hit["tokens"]) >= 2 for hit in phrases)
+    assert any(len(hit["tokens"]) == 1 for hit in tokens)
+    assert json.loads((copy / "build.json").read_text())["undecodable"]["single"] == 0
+
+
+def test_tokens_that_are_no_text_alone_are_left_out_and_counted(world: Any, tmp_path: Path) -> None:
+    text = "The red panda eats \N{SNOWMAN} in the north of England. "
+    source = tmp_path / "wiki.jsonl"
+    texts = [text * 3 + f"Item {number} of the list." for number in range(20)]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    corpora = [{**world.config()["corpora"][0], "source": str(source)}]
+    mining = {**world.config()["mining"], "shortest": 1}
+    run(world, tmp_path / "memory", corpora=corpora, mining=mining)
+    assert json.loads((tmp_path / "memory/build.json").read_text())["undecodable"]["single"] == 3
+    catalogue = pq.read_table(tmp_path / "memory/catalogue.parquet")["text"].to_pylist()
+    assert not any("\N{REPLACEMENT CHARACTER}" in text for text in catalogue)
+
+
 def test_a_memory_without_such_records_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScoringError, match=r"does not say how .* chosen.*build it again"):
         recorded_scoring(tmp_path)

@@ -149,6 +149,16 @@ def test_partitions_merge_to_the_counts_of_the_whole(
     assert found == whole_counts(runs, n_max, min_count, min_documents)
 
 
+@settings(max_examples=50, deadline=None)
+@given(token_runs())
+def test_an_n_gram_s_hash_is_that_of_its_windows(run: TokenRun) -> None:
+    for length, starts, hashes in count.windows(run, 4):
+        tokens = np.zeros((len(starts), 4), np.uint32)
+        tokens[:, :length] = run.tokens[starts[:, None] + np.arange(length)]
+        lengths = np.full(len(starts), length, np.uint8)
+        np.testing.assert_array_equal(count.gram_hashes(lengths, tokens), hashes)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.lists(token_runs(), min_size=1, max_size=4))
 def test_single_tokens_are_counted_a_corpus(

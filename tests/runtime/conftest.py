@@ -147,6 +147,11 @@ def write_tiny(path: Path, keys: list[tuple[int, ...]], **files: Path) -> None:
     write_memory(path, entries, header, shard_bits=1, extra_files=files)
 
 
+@pytest.fixture(scope="session", name="write_tiny")
+def write_tiny_fixture() -> Callable[..., None]:
+    return write_tiny
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     path = tmp_path_factory.mktemp("tiny") / "memory"

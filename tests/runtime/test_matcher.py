@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phrasemem.runtime.matcher import Matcher
+from phrasemem.runtime.memory import PhraseMemory
 
 
 def naive(tiny, tokens, position):
@@ -56,8 +57,8 @@ class _Lying:
     def __len__(self):
         return len(self.reader)
 
-    def candidates(self, tokens, start, *, longest=None):
-        match = self.reader.candidates(tokens, start, longest=longest)
+    def candidates(self, tokens, start, *, shortest, longest=None):
+        match = self.reader.candidates(tokens, start, shortest=shortest, longest=longest)
         for (i, t), (row, length) in self.lies.items():
             if longest is None or longest[i, t] >= length:
                 match.rows[i, t], match.lengths[i, t] = row, length
@@ -101,3 +102,20 @@ def test_no_phrase_at_all_is_no_hit(memory, matcher):
     found = matcher.candidates(None, np.full((1, 5), -1, dtype=np.int64))
     hits = matcher.fetch(found, np.arange(5))
     assert len(hits.places) == len(hits.lengths) == len(hits.vectors) == 0
+
+
+def test_rows_of_single_tokens_and_the_root_are_never_injected(tiny, write_tiny, tmp_path):
+    single = [(), *((token,) for token in sorted({key[-1] for key in tiny.keys}))]
+    write_tiny(tmp_path / "memory", [*tiny.keys, *single])
+    tokens = np.array([tiny.stitched(60, 3)], dtype=np.int64)
+    everywhere = np.arange(60)
+    found = []
+    for path in (tiny.path, tmp_path / "memory"):
+        with PhraseMemory.open(path) as memory:
+            matcher = Matcher(memory.reader, memory.payload, memory.tier)
+            found.append(matcher.fetch(matcher.candidates(None, tokens), everywhere))
+            shown = memory.reader.longest_match(tokens, shortest=0).lengths
+    assert (shown < 2).any()
+    np.testing.assert_array_equal(found[0].places, found[1].places)
+    np.testing.assert_array_equal(found[0].lengths, found[1].lengths)
+    assert found[0].lengths.min() == 2
