@@ -23,10 +23,10 @@ from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, PayloadInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.derive import CATALOGUE_FILE, HELD_OUT_FILE, Ingredients, pack_memory
+from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Executor
 from phrasemem.pipeline.existing import OutputError, recorded_build, refuse_other_folder
-from phrasemem.pipeline.pack import PAYLOAD
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.stage import Stage, fingerprint_of
 

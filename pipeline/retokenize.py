@@ -13,7 +13,7 @@ from phrasemem.memfmt.manifest import TokenizerInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.writer import Header
 from phrasemem.pipeline.derive import CATALOGUE_FILE, Ingredients
-from phrasemem.pipeline.pack import PAYLOAD
+from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.phrase_stages import NoPhrasesError
 from phrasemem.pipeline.rekey import Rekeyed, rekey
 from phrasemem.pipeline.remake import (

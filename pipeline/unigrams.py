@@ -97,6 +97,23 @@ def read_unigrams(path: Path, corpora: Sequence[str]) -> Unigrams:
     )
 
 
+def join_unigrams(parts: Sequence[Unigrams]) -> Unigrams:
+    """Put counts of different corpora side by side; tokens of none of them are out."""
+    tokens = np.unique(np.concatenate([part.tokens for part in parts]))
+    corpora = tuple(name for part in parts for name in part.corpora)
+    counts = np.zeros((len(tokens), len(corpora)), np.uint64)
+    documents = np.zeros((len(tokens), len(corpora)), np.uint32)
+    begin = 0
+    for part in parts:
+        rows = np.searchsorted(tokens, part.tokens)
+        end = begin + len(part.corpora)
+        counts[rows, begin:end] = part.counts
+        documents[rows, begin:end] = part.documents
+        begin = end
+    kept = counts.any(axis=1)
+    return Unigrams(corpora, tokens[kept], counts[kept], documents[kept])
+
+
 def unigrams_part(
     folder: Path, key: str, *, sources: Sequence[str], corpora: Sequence[str], vocab_size: int
 ) -> Report:

@@ -26,6 +26,13 @@ def output_options(command: _Command) -> _Command:
     return out(replace(command))
 
 
+def tokenizer_option(command: _Command) -> _Command:
+    """Add ``--model``."""
+    return click.option(
+        "--model", metavar="REF", help="Load the tokenizer from here, not from where it came."
+    )(command)
+
+
 @contextmanager
 def pipeline_needed() -> Iterator[None]:
     """Turn an import that fails into one clear line."""
