@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt.names import required_files
+from phrasemem.memfmt.names import FILTER_NAME, required_files
 from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.records import Record
 
 _BLOCK_ROWS = 1 << 14
-# How a memory was made is not what it holds.
-_NOT_CONTENT = frozenset({"build.json"})
+# How a memory was made, and what only makes a search faster, is not what it holds.
+_NOT_CONTENT = frozenset({"build.json", FILTER_NAME})
 
 Key = tuple[int, ...]
 

@@ -173,6 +173,8 @@ def test_other_files_are_compared_but_not_how_a_memory_was_made(
         write_memory(tmp_path / name, entries_of([(1, 2)]), header, extra_files=files)
     found = compare(tmp_path / "a", tmp_path / "b")
     assert found.files == {"x": "only in a", "y": "different", "z": "only in b"}
+    assert found.phrases is not None
+    assert found.phrases.equal
 
 
 @pytest.fixture

