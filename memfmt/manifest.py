@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from phrasemem.memfmt.canonical import canonical, sealed, unique_names
+from phrasemem.memfmt.canonical import canonical, checksum_of, sealed, unique_names
 from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
 from phrasemem.memfmt.layout import BODY_OFFSET, Layout, PayloadSpec, RowLayout
@@ -108,6 +108,11 @@ class Manifest(_Strict):
     corpora: list[CorpusInfo]
     block_bytes: Annotated[int, Field(ge=4096, le=1 << 30)]
     files: dict[str, FileInfo]
+
+    @property
+    def checksum(self) -> str:
+        """The checksum that stands in the file; what was added to the memory names it."""
+        return checksum_of(self.model_dump(mode="json"))
 
     @property
     def bucket_bits(self) -> int:

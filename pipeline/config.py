@@ -104,6 +104,8 @@ class Mining(_Strict):
     # 1 adds rows for single tokens, 0 also for the root; ``max_phrases`` does not count them.
     shortest: Literal[0, 1, 2] = 2
     stop_words: Literal["english"] | None = "english"
+    # Keep a count store beside the memory, so that corpora can be added exactly.
+    keep_counts: bool = False
 
 
 class Encoder(_Strict):

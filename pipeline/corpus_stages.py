@@ -36,6 +36,7 @@ class Tokenized:
     held_out: list[str]
     tokenizer: str
     vocab_size: int
+    shorter_kept: int
 
 
 def tokenized_corpora(
@@ -44,12 +45,16 @@ def tokenized_corpora(
     pieces: Sequence[Piece],
     engine: Engine,
     reports: list[CorpusReport],
+    earlier: str | None = None,
 ) -> Tokenized:
-    """Read, clean, select and tokenize; what became of each corpus goes into its report."""
+    """Read, clean, select and tokenize; what became of each corpus goes into its report.
+
+    ``earlier`` is a file of documents that are known already.
+    """
     chunks = read(config, plan, pieces, engine, reports)
     clean(config, plan, chunks, engine, reports)
-    select(config, plan, chunks, engine, reports)
-    return tokenize(config, plan, chunks, engine, reports)
+    shorter_kept = select(config, plan, chunks, engine, reports, earlier)
+    return tokenize(config, plan, chunks, shorter_kept, engine, reports)
 
 
 def read(
@@ -145,8 +150,12 @@ def select(
     chunks: Sequence[Chunk],
     engine: Engine,
     reports: list[CorpusReport],
-) -> None:
-    """Drop duplicates and set the held-out documents aside."""
+    earlier: str | None,
+) -> int:
+    """Drop duplicates and set the held-out documents aside.
+
+    Returns how many are longer than a document of their title that stays for being there already.
+    """
     from phrasemem.pipeline.select import select_part
 
     listed = [
@@ -161,16 +170,20 @@ def select(
             "held_out": [config.held_out_share(corpus) for corpus in config.corpora],
             "kinds": [corpus.kind for corpus in config.corpora],
             "memory_limit": _SELECT_MEMORY,
+            "keep": "all" in plan.select.settings,
+            "earlier": earlier,
         },
     )
     for report, decisions in zip(reports, part["decisions"], strict=True):
         report.decisions.update(decisions)
+    return int(part["shorter_kept"])
 
 
 def tokenize(
     config: BuildConfig,
     plan: Plan,
     chunks: Sequence[Chunk],
+    shorter_kept: int,
     engine: Engine,
     reports: list[CorpusReport],
 ) -> Tokenized:
@@ -201,7 +214,8 @@ def tokenize(
         if parts[chunk.key]["held_out"]
     ]
     first = parts[chunks[0].key]
-    return Tokenized(list(chunks), held_out, first["tokenizer"], first["vocab_size"])
+    tokenizer = first["tokenizer"], first["vocab_size"]
+    return Tokenized(list(chunks), held_out, *tokenizer, shorter_kept)
 
 
 def _reasons(report: CorpusReport) -> str:

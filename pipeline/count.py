@@ -97,12 +97,14 @@ def hash_counts(run: TokenRun, n_max: int) -> tuple[Hashes, NDArray[np.int64]]:
     return np.unique(np.concatenate(found or [np.zeros(0, np.uint64)]), return_counts=True)
 
 
-def grams_of(run: TokenRun, survivors: Hashes, n_max: int) -> Iterator[Grams]:
-    """Pass B: exact counts of the windows whose hash is in ``survivors`` (ascending)."""
+def grams_of(run: TokenRun, survivors: Hashes | None, n_max: int) -> Iterator[Grams]:
+    """Pass B: exact counts of the windows whose hash is in ``survivors`` (ascending), or of all."""
     document = _document_of(run)
     for window in windows(run, n_max):
-        kept = _members(window.hashes, survivors)
-        starts, hashes = window.starts[kept], window.hashes[kept]
+        starts, hashes = window.starts, window.hashes
+        if survivors is not None:
+            kept = _members(hashes, survivors)
+            starts, hashes = starts[kept], hashes[kept]
         order = np.argsort(hashes, kind="stable")
         starts, hashes = starts[order], hashes[order]
         tokens = run.tokens[starts[:, None] + np.arange(window.length)]
@@ -180,14 +182,19 @@ def counts_part(
     key: str,
     *,
     source: str,
-    survivors: Sequence[str],
+    survivors: Sequence[str] | None,
     n_max: int,
     buckets: int,
     corpus: int,
 ) -> Report:
-    """Pass B over one partition: n-grams with exact counts and document counts."""
+    """Pass B over one partition: n-grams with exact counts and document counts.
+
+    ``survivors`` None counts all of them.
+    """
     run = read_run(Path(source))
-    surviving = np.concatenate([np.load(path, mmap_mode="r") for path in survivors])
+    surviving = None
+    if survivors is not None:
+        surviving = np.concatenate([np.load(path, mmap_mode="r") for path in survivors])
     groups = list(grams_of(run, surviving, n_max))
     hashes = np.concatenate([group.hashes for group in groups] or [np.zeros(0, np.uint64)])
     order = np.argsort(hashes, kind="stable")

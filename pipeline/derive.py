@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phrasemem.memfmt import durable, writer
+from phrasemem.memfmt.manifest import Manifest
 from phrasemem.pipeline import pack
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
@@ -68,7 +69,7 @@ class Ingredients:
 
 def pack_memory(
     ingredients: Ingredients, layout_stage: Stage, pack_stage: Stage, engine: Engine, out: Path
-) -> None:
+) -> Manifest:
     """Lay out the rows, write the shards, and give the memory its name.
 
     Parameters
@@ -108,8 +109,9 @@ def pack_memory(
     started = time.monotonic()
     extra = _write_extra(ingredients, staging, np.load(order))
     entries = [shard["entries"] for shard in shards.values()]
-    writer.finish_memory(staging, out, ingredients.header, layout, entries, extra)
+    manifest = writer.finish_memory(staging, out, ingredients.header, layout, entries, extra)
     engine.record(pack_stage.name, started)
+    return manifest
 
 
 def _shard_jobs(

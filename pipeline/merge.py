@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -35,6 +36,47 @@ def survivors_part(
     with appears(folder / f"{key}.npy") as temporary, temporary.open("wb") as file:
         np.save(file, hashes, allow_pickle=False)
     return {"survivors": len(hashes)}
+
+
+def store_part(
+    folder: Path,
+    key: str,
+    *,
+    sources: Sequence[str],
+    earlier: str | None,
+    bucket: int,
+    buckets: int,
+    n_max: int,
+    memory_limit: str,
+) -> Report:
+    """Sum a bucket's n-grams, each corpus by itself, down to those that occur once.
+
+    Parameters
+    ----------
+    sources : sequence of str
+        Files of the stage ``counts``.
+    earlier : str or None
+        The same bucket of an earlier count store.
+
+    Notes
+    -----
+    Writes ``KEY.parquet``: n, t0.. (0 beyond n), corpus, count, documents, sorted by these.
+    """
+    first, last = bucket_limits(bucket, buckets)
+    key_columns = f"n, {', '.join(f't{place}' for place in range(n_max))}"
+    before = f"UNION ALL SELECT {key_columns}, corpus, count, documents FROM read_parquet(?)"
+    query = f"""
+        SELECT {key_columns}, corpus, sum(count)::UINTEGER AS count,
+               sum(documents)::UINTEGER AS documents
+        FROM (
+          SELECT {key_columns}, corpus, count, documents
+          FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
+          {before if earlier else ""}
+        )
+        GROUP BY {key_columns}, corpus ORDER BY {key_columns}, corpus
+    """
+    arguments = [list(sources), first, last, *([[earlier]] if earlier else [])]
+    return {"rows": _write(folder, key, query, arguments, memory_limit)}
 
 
 def candidates_part(
@@ -73,6 +115,11 @@ def candidates_part(
         ORDER BY n, {tokens}
     """
     arguments = [list(sources), *limits, min_count, min_documents]
+    return {"candidates": _write(folder, key, query, arguments, memory_limit)}
+
+
+def _write(folder: Path, key: str, query: str, arguments: list[Any], memory_limit: str) -> int:
+    """Write the result of a query as ``KEY.parquet``; return its rows."""
     rows = 0
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         reader = stream(database, query, arguments)
@@ -83,4 +130,4 @@ def candidates_part(
             for batch in reader:
                 rows += batch.num_rows
                 writer.write_batch(batch, row_group_size=BATCH_ROWS)
-    return {"candidates": rows}
+    return rows

@@ -144,7 +144,10 @@ def write_catalogue(
 
 
 def write_held_out(target: Path, pieces: Sequence[Path]) -> None:
-    """Join the held-out documents of all chunks, in order, into one zstd file."""
+    """Join the held-out documents of all chunks, in order, into one zstd file.
+
+    A piece may be such a file of an earlier memory.
+    """
     compressor = zstandard.ZstdCompressor(level=_HELD_OUT_LEVEL, threads=0)
     with (
         appears(target) as temporary,
@@ -158,7 +161,9 @@ def write_held_out(target: Path, pieces: Sequence[Path]) -> None:
 def _blocks(pieces: Sequence[Path]) -> Iterator[bytes]:
     for piece in pieces:
         with piece.open("rb") as file:
-            while block := file.read(1 << 20):
+            packed = piece.suffix == ".zst"
+            source = zstandard.ZstdDecompressor().stream_reader(file) if packed else file
+            while block := source.read(1 << 20):
                 yield block
 
 

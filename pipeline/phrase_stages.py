@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.corpus_stages import Chunk, Tokenized
+from phrasemem.pipeline.count_store import CountStore
+from phrasemem.pipeline.earlier import Earlier
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
 from phrasemem.pipeline.plan import Plan
@@ -27,7 +29,10 @@ class NoPhrasesError(PhraseMemError):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What has rows, the files of its vectors, and the counts of single tokens."""
+    """What has rows, the files of its vectors, and the counts of single tokens.
+
+    ``store`` names the files of the count store, which are there where one is kept.
+    """
 
     path: str
     unigrams: str
@@ -37,6 +42,7 @@ class Catalogue:
     undecodable: dict[str, int]
     vectors: list[str]
     dim: int
+    store: list[str]
 
 
 def catalogue_of(
@@ -45,16 +51,24 @@ def catalogue_of(
     tokenized: Tokenized,
     engine: Engine,
     reports: list[CorpusReport],
+    earlier: Earlier | None = None,
 ) -> Catalogue:
-    """Count n-grams, choose phrases and embed them."""
-    buckets = bucket_count(len(tokenized.chunks))
+    """Count n-grams, choose phrases and embed them.
+
+    Corpora come after those of the memory ``earlier``; phrases that it has keep their vectors.
+    """
+    store = earlier.store if earlier is not None else None
+    buckets = store.buckets if store is not None else bucket_count(len(tokenized.chunks))
     count_hashes(config, plan, tokenized.chunks, buckets, engine)
-    sum_unigrams(config, plan, tokenized, engine)
-    find_survivors(config, plan, tokenized.chunks, buckets, engine)
-    count_exactly(config, plan, tokenized.chunks, buckets, engine)
-    merge_candidates(config, plan, tokenized.chunks, buckets, engine)
-    chosen = score(config, plan, buckets, engine, reports)
-    vectors, dim = embed(config, plan, chosen["phrases"] + chosen["single"], engine)
+    sum_unigrams(config, plan, tokenized, engine, earlier)
+    if not keeps_all(plan):
+        find_survivors(config, plan, tokenized.chunks, buckets, engine)
+    count_exactly(config, plan, tokenized.chunks, buckets, engine, earlier)
+    if keeps_store(config, earlier):
+        fill_store(config, plan, tokenized.chunks, buckets, engine, store)
+    merge_candidates(config, plan, tokenized.chunks, buckets, engine, earlier)
+    chosen = score(config, plan, buckets, engine, reports, earlier)
+    vectors, dim = embed(config, plan, chosen["phrases"] + chosen["single"], engine, earlier)
     return Catalogue(
         path=engine.file(plan.score, "catalogue.parquet"),
         unigrams=engine.file(plan.unigrams, UNIGRAMS_FILE),
@@ -67,7 +81,18 @@ def catalogue_of(
         },
         vectors=vectors,
         dim=dim,
+        store=[engine.file(plan.store, f"{_bucket_key(b)}.parquet") for b in range(buckets)],
     )
+
+
+def keeps_all(plan: Plan) -> bool:
+    """Tell whether n-grams are counted down to those that occur once."""
+    return "all" in plan.counts.settings
+
+
+def keeps_store(config: BuildConfig, earlier: Earlier | None) -> bool:
+    """Tell whether a count store is filled: one that lacks the earlier corpora would be none."""
+    return config.mining.keep_counts if earlier is None else earlier.store is not None
 
 
 def bucket_count(chunks: int) -> int:
@@ -94,7 +119,13 @@ def count_hashes(
     engine.run(plan.hashes, hashes_part, lambda: [job(chunk) for chunk in chunks])
 
 
-def sum_unigrams(config: BuildConfig, plan: Plan, tokenized: Tokenized, engine: Engine) -> None:
+def sum_unigrams(
+    config: BuildConfig,
+    plan: Plan,
+    tokenized: Tokenized,
+    engine: Engine,
+    earlier: Earlier | None,
+) -> None:
     """Sum the counts of single tokens over all chunks."""
     from phrasemem.pipeline.unigrams import unigrams_part
 
@@ -106,6 +137,9 @@ def sum_unigrams(config: BuildConfig, plan: Plan, tokenized: Tokenized, engine: 
             "sources": [engine.file(plan.hashes, name) for name in names],
             "corpora": [corpus.name for corpus in config.corpora],
             "vocab_size": tokenized.vocab_size,
+            "earlier": None
+            if earlier is None
+            else (str(earlier.memory / UNIGRAMS_FILE), earlier.names),
         },
     )
 
@@ -132,9 +166,14 @@ def find_survivors(
 
 
 def count_exactly(
-    config: BuildConfig, plan: Plan, chunks: Sequence[Chunk], buckets: int, engine: Engine
+    config: BuildConfig,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    buckets: int,
+    engine: Engine,
+    earlier: Earlier | None,
 ) -> None:
-    """Pass B: exact counts of the surviving n-grams, a chunk."""
+    """Pass B: exact counts of the surviving n-grams, or of all, a chunk."""
     from phrasemem.pipeline.count import counts_part
 
     survivors = [engine.file(plan.survivors, f"{_bucket_key(b)}.npy") for b in range(buckets)]
@@ -142,38 +181,80 @@ def count_exactly(
     def job(chunk: Chunk) -> Job:
         arguments = {
             "source": engine.file(plan.tokenize, f"{chunk.key}.arrow"),
-            "survivors": survivors,
+            "survivors": None if keeps_all(plan) else survivors,
             "n_max": config.mining.n_max,
             "buckets": buckets,
-            "corpus": chunk.corpus,
+            "corpus": chunk.corpus + (len(earlier.names) if earlier is not None else 0),
         }
         return Job(chunk.key, arguments)
 
     engine.run(plan.counts, counts_part, lambda: [job(chunk) for chunk in chunks])
 
 
-def merge_candidates(
-    config: BuildConfig, plan: Plan, chunks: Sequence[Chunk], buckets: int, engine: Engine
+def fill_store(
+    config: BuildConfig,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    buckets: int,
+    engine: Engine,
+    earlier: CountStore | None,
 ) -> None:
-    """Exact counts summed over chunks, a bucket."""
-    from phrasemem.pipeline.merge import candidates_part
+    """Sum the counts of every n-gram in each corpus, a bucket."""
+    from phrasemem.pipeline.merge import store_part
 
     sources = [engine.file(plan.counts, f"{chunk.key}.parquet") for chunk in chunks]
 
     def job(bucket: int) -> Job:
         arguments = {
             "sources": sources,
+            "earlier": None if earlier is None else earlier.bucket(bucket),
             "bucket": bucket,
             "buckets": buckets,
-            "corpora": len(config.corpora),
+            "n_max": config.mining.n_max,
+            "memory_limit": _BUCKET_MEMORY,
+        }
+        return Job(_bucket_key(bucket), arguments)
+
+    engine.run(plan.store, store_part, lambda: [job(b) for b in range(buckets)])
+
+
+def merge_candidates(
+    config: BuildConfig,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    buckets: int,
+    engine: Engine,
+    earlier: Earlier | None,
+) -> None:
+    """Exact counts summed over chunks, a bucket; those of an earlier memory come before."""
+    from phrasemem.pipeline.merge import candidates_part
+
+    in_store = keeps_store(config, earlier)
+    counted = [engine.file(plan.counts, f"{chunk.key}.parquet") for chunk in chunks]
+    if earlier is not None:
+        counted.append(engine.file(plan.earlier, "counts.parquet"))
+
+    def job(bucket: int) -> Job:
+        key = _bucket_key(bucket)
+        arguments = {
+            "sources": [engine.file(plan.store, f"{key}.parquet")] if in_store else counted,
+            "bucket": None if in_store else bucket,
+            "buckets": buckets,
+            "corpora": len(_names(config, earlier)),
             "n_max": config.mining.n_max,
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
             "memory_limit": _BUCKET_MEMORY,
         }
-        return Job(_bucket_key(bucket), arguments)
+        return Job(key, arguments)
 
     engine.run(plan.candidates, candidates_part, lambda: [job(b) for b in range(buckets)])
+
+
+def _names(config: BuildConfig, earlier: Earlier | None) -> list[str]:
+    """Return the names of all corpora in the order of their counts."""
+    before = earlier.names if earlier is not None else []
+    return [*before, *(corpus.name for corpus in config.corpora)]
 
 
 def score(
@@ -182,6 +263,7 @@ def score(
     buckets: int,
     engine: Engine,
     reports: list[CorpusReport],
+    earlier: Earlier | None,
 ) -> Report:
     """Choose the phrases; returns the stage's report."""
     from phrasemem.pipeline.catalogue import score_part
@@ -195,10 +277,13 @@ def score(
         lambda: {
             "candidates": candidates,
             "unigrams": engine.file(plan.unigrams, UNIGRAMS_FILE),
-            "corpora": [corpus.name for corpus in config.corpora],
-            "phrase_shares": [corpus.budget.phrase_share for corpus in config.corpora],
+            "corpora": _names(config, earlier),
+            "phrase_shares": plan.score.settings["phrase_shares"],
             "model": config.model,
-            "corpus_documents": [report.documents for report in reports],
+            "corpus_documents": [
+                *(earlier.documents if earlier is not None else ()),
+                *(report.documents for report in reports),
+            ],
             "n_max": config.mining.n_max,
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
@@ -209,7 +294,7 @@ def score(
             "threads": engine.threads,
         },
     )
-    for report in reports:
+    for report in (*(earlier.reports if earlier is not None else ()), *reports):
         report.phrases = part["phrases_of"].get(report.name, 0)
     if part["phrases"] == 0:
         mining = config.mining
@@ -220,7 +305,9 @@ def score(
     return part
 
 
-def embed(config: BuildConfig, plan: Plan, rows: int, engine: Engine) -> tuple[list[str], int]:
+def embed(
+    config: BuildConfig, plan: Plan, rows: int, engine: Engine, earlier: Earlier | None
+) -> tuple[list[str], int]:
     """Encode the texts, a range of the catalogue a part; return the files and the dimension."""
     from phrasemem.pipeline.embed import embed_part
 
@@ -237,6 +324,7 @@ def embed(config: BuildConfig, plan: Plan, rows: int, engine: Engine) -> tuple[l
             "encoder": encoder.id,
             "compute": plan.embed.settings["compute"],
             "batch_size": encoder.batch_size,
+            "kept": [] if earlier is None else [str(earlier.memory)],
         }
         return Job(key, arguments)
 

@@ -11,6 +11,7 @@ from typing import Any
 from phrasemem import artifacts
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.config import BuildConfig
+from phrasemem.pipeline.earlier import Earlier
 from phrasemem.pipeline.embed import resolve_compute
 from phrasemem.pipeline.sources import Piece
 from phrasemem.pipeline.stage import Stage
@@ -41,6 +42,7 @@ class PlanError(PhraseMemError):
 class Plan:
     """The stages in order; ``pack`` depends on all others."""
 
+    earlier: Stage
     read: Stage
     clean: Stage
     select: Stage
@@ -49,6 +51,7 @@ class Plan:
     unigrams: Stage
     survivors: Stage
     counts: Stage
+    store: Stage
     candidates: Stage
     score: Stage
     embed: Stage
@@ -65,8 +68,11 @@ class Plan:
         return [getattr(self, field.name) for field in fields(self)]
 
 
-def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
-    """Work out what every stage depends on. Imports neither torch nor dask."""
+def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | None = None) -> Plan:
+    """Work out what every stage depends on. Imports neither torch nor dask.
+
+    Stages from ``select`` on depend on the memory that is extended, if one is.
+    """
     corpora = config.corpora
     mining = config.mining
     names = [corpus.name for corpus in corpora]
@@ -92,7 +98,12 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         _inputs(read),
     )  # fmt: skip
     held_out = [config.held_out_share(corpus) for corpus in corpora]
-    select = Stage("select", 1, {"held_out": held_out, "kinds": kinds}, _inputs(clean))
+    start = {} if earlier is None else {"earlier": earlier.identity}
+    everything = {"all": True} if mining.keep_counts or earlier is not None else {}
+    known = Stage("earlier", 1, {"n_max": mining.n_max}, start)
+    select = Stage(
+        "select", 2, {"held_out": held_out, "kinds": kinds, **everything}, _inputs(clean) | start
+    )
     tokenize = Stage(
         "tokenize", 1,
         {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
@@ -101,8 +112,14 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
     hashes = Stage("hashes", 2, {"n_max": mining.n_max}, _inputs(tokenize))
     unigrams = Stage("unigrams", 1, {}, _inputs(hashes))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
-    counts = Stage("counts", 1, {}, _inputs(tokenize, survivors))
-    candidates = Stage("candidates", 2, {"min_documents": mining.min_documents}, _inputs(counts))
+    limits = {"min_documents": mining.min_documents}
+    if everything:
+        counts = Stage("counts", 1, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
+        limits["min_count"] = mining.min_count
+    else:
+        counts = Stage("counts", 1, {}, _inputs(tokenize, survivors))
+    store = Stage("store", 1, {}, _inputs(counts))
+    candidates = Stage("candidates", 2, limits, _inputs(counts))
     score = Stage(
         "score", 2,
         {
@@ -110,7 +127,10 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
             "max_phrases": mining.max_phrases,
             "shortest": mining.shortest,
             "stop_words": mining.stop_words,
-            "phrase_shares": [corpus.budget.phrase_share for corpus in corpora],
+            "phrase_shares": [
+                *(earlier.shares if earlier is not None else ()),
+                *(corpus.budget.phrase_share for corpus in corpora),
+            ],
             "libraries": _versions("duckdb"),
         },
         _inputs(unigrams, candidates),
@@ -139,8 +159,8 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece]) -> Plan:
         _inputs(layout, embed, tokenize),
     )  # fmt: skip
     return Plan(
-        read, clean, select, tokenize, hashes, unigrams, survivors, counts, candidates, score,
-        embed, layout, pack,
+        known, read, clean, select, tokenize, hashes, unigrams, survivors, counts, store,
+        candidates, score, embed, layout, pack,
     )  # fmt: skip
 
 

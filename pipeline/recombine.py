@@ -37,7 +37,7 @@ from phrasemem.pipeline.remake import (
 )
 from phrasemem.pipeline.scoring import Scoring, recorded_scoring
 from phrasemem.pipeline.stage import Report
-from phrasemem.pipeline.unigrams import UNIGRAMS_FILE, join_unigrams, read_unigrams
+from phrasemem.pipeline.unigrams import UNIGRAMS_FILE, joined, read_unigrams
 
 LOWER_BOUNDS = "phrases that not every memory holds"
 
@@ -160,7 +160,7 @@ def choose_again(recipe: Recipe, folder: Path) -> Chosen:
     candidates = joined_counts(recipe, folder)
     names = recipe.names
     unigrams = folder / UNIGRAMS_FILE
-    join_unigrams(
+    joined(
         [
             read_unigrams(origin.path / UNIGRAMS_FILE, [n for n in origin.corpora if n in names])
             for origin in recipe.origins
@@ -298,6 +298,8 @@ def _record(recipe: Recipe, report: Report, remade: Remade) -> dict[str, Any]:
     ]
     shares = {name: recipe.scoring.phrase_shares.get(name) for name in recipe.names}
     candidates = report["candidates"] + recipe.unknown
-    scoring = replace(recipe.scoring, phrase_shares=shares, candidates=candidates)
+    # No count store stands beside it.
+    mining = recipe.scoring.mining.model_copy(update={"keep_counts": False})
+    scoring = replace(recipe.scoring, mining=mining, phrase_shares=shares, candidates=candidates)
     record = build_record(recipe.command, recipe.origins, recipe.settings, remade, corpora)
     return {**record, "scoring": scoring.as_json(), "single": report["single"]}

@@ -63,6 +63,8 @@ class BuildReport:
         The memory was already what the configuration asks for.
     single : int
         Rows besides the phrases: single tokens and the root.
+    notes : list of str
+        Where an extended memory is not what a build of all its corpora would be.
     """
 
     corpora: list[CorpusReport]
@@ -71,10 +73,12 @@ class BuildReport:
     stages: list[StageTiming]
     did_nothing: bool
     single: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """Return the report as text, a line an entry."""
-        return [*_corpora(self.corpora), "", *_totals(self), *_stages(self.stages)]
+        notes = [f"not exact: {note}" for note in self.notes]
+        return [*_corpora(self.corpora), "", *_totals(self), *notes, *_stages(self.stages)]
 
 
 def _corpora(corpora: Sequence[CorpusReport]) -> list[str]:

@@ -8,24 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
 
 from phrasemem.memfmt import manifest, writer
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.pipeline import existing, pack
+from phrasemem.pipeline import count_store, existing, pack
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.corpus_stages import Tokenized, tokenized_corpora
 from phrasemem.pipeline.derive import Ingredients, pack_memory
+from phrasemem.pipeline.earlier import (
+    Earlier,
+    extension_record,
+    inexactness,
+    known_documents,
+)
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Executor
-from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of
+from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of, keeps_store
 from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.report import BuildReport, CorpusReport
 from phrasemem.pipeline.scoring import scoring_of
-from phrasemem.pipeline.sources import find_pieces
+from phrasemem.pipeline.sources import Piece, find_pieces
+from phrasemem.pipeline.stage import Report
 
 
 class BuildError(PhraseMemError):
@@ -76,37 +84,78 @@ def build(
     pieces = find_pieces(config.corpora, (base or Path()).absolute())
     plan = make_plan(config, pieces)
 
-    record = existing.recorded_build(out)
-    if record is not None and record["fingerprint"] == plan.fingerprint:
-        reporter.say(f"nothing to do: {out} is what the configuration asks for")
-        corpora = [CorpusReport.from_json(entry) for entry in record["corpora"]]
-        counts = record["phrases"], _size(out)
-        return BuildReport(corpora, *counts, [], did_nothing=True, single=record["single"])
-
+    if (done := finished(out, plan, config.mining.keep_counts, reporter)) is not None:
+        return done
     existing.refuse_other_folder(out)
     if not replace:
         encoder = (config.encoder.id, plan.embed.settings["encoder"])
         existing.refuse_other_memory(out, config.model, encoder)
+    where = Workplace(work, scheduler, workers, reporter)
+    return run_stages(config, plan, pieces, out, where)
+
+
+def finished(out: Path, plan: Plan, keep_counts: bool, reporter: Reporter) -> BuildReport | None:
+    """Return the report of a memory that is what the plan would make, or None."""
+    record = existing.recorded_build(out)
+    if record is None or record["fingerprint"] != plan.fingerprint:
+        return None
+    if keep_counts and not count_store.stands_beside(out):
+        return None
+    reporter.say(f"nothing to do: {out} is what the configuration asks for")
+    corpora = [CorpusReport.from_json(entry) for entry in record["corpora"]]
+    return BuildReport(
+        corpora,
+        record["phrases"],
+        _size(out),
+        [],
+        did_nothing=True,
+        single=record["single"],
+        notes=inexactness(record.get("extended")),
+    )
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where stages run and what they leave; see :func:`build`."""
+
+    work: Path
+    scheduler: str | None
+    workers: int | None
+    reporter: Reporter
+
+
+def run_stages(
+    config: BuildConfig,
+    plan: Plan,
+    pieces: list[Piece],
+    out: Path,
+    where: Workplace,
+    earlier: Earlier | None = None,
+) -> BuildReport:
+    """Run the stages from top to bottom; the corpora come after those of ``earlier``."""
     with (
-        _locked(work),
-        Executor(workers, scheduler, work / ".dask") as executor,
+        _locked(where.work),
+        Executor(where.workers, where.scheduler, where.work / ".dask") as executor,
         PeakMemory() as memory,
     ):
-        engine = Engine(work, executor, reporter, memory)
+        engine = Engine(where.work, executor, where.reporter, memory)
         reports = [
             CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
             for c in config.corpora
         ]
-        tokenized = tokenized_corpora(config, plan, pieces, engine, reports)
-        catalogue = catalogue_of(config, plan, tokenized, engine, reports)
-        _pack(config, plan, tokenized, catalogue, engine, reports, out)
+        known = known_documents(plan, engine, earlier)
+        tokenized = tokenized_corpora(config, plan, pieces, engine, reports, known)
+        catalogue = catalogue_of(config, plan, tokenized, engine, reports, earlier)
+        extended = extension_record(earlier, catalogue.path, tokenized.shorter_kept)
+        _pack(config, plan, tokenized, catalogue, engine, reports, out, earlier, extended)
     return BuildReport(
-        reports,
+        [*(earlier.reports if earlier is not None else ()), *reports],
         catalogue.phrases,
         _size(out),
         engine.timings,
         did_nothing=False,
         single=catalogue.single,
+        notes=inexactness(extended),
     )
 
 
@@ -116,16 +165,21 @@ def _pack(
     tokenized: Tokenized,
     catalogue: Catalogue,
     engine: Engine,
-    reports: list[CorpusReport],
+    own: list[CorpusReport],
     out: Path,
+    earlier: Earlier | None,
+    extended: Report | None,
 ) -> None:
     """Lay out the rows, write the shards, and give the memory its name."""
+    reports = [*(earlier.reports if earlier is not None else ()), *own]
+    shares = {} if earlier is None else dict(zip(earlier.names, earlier.shares, strict=True))
+    held_out = [] if earlier is None else earlier.held_out
     record = {
         "corpora": [report.as_json() for report in reports],
         "fingerprint": plan.fingerprint,
         "phrases": catalogue.phrases,
         "single": catalogue.single,
-        "scoring": scoring_of(config, catalogue.candidates).as_json(),
+        "scoring": scoring_of(config, catalogue.candidates, shares).as_json(),
         "undecodable": catalogue.undecodable,
     }
     ingredients = Ingredients(
@@ -134,12 +188,15 @@ def _pack(
         unigrams=catalogue.unigrams,
         vectors=catalogue.vectors,
         phrases_per_part=config.encoder.phrases_per_part,
-        held_out=[Path(path) for path in tokenized.held_out],
-        record=record,
+        held_out=[*held_out, *(Path(path) for path in tokenized.held_out)],
+        record=record if extended is None else {**record, "extended": extended},
         seed=config.seed,
         shard_bits=config.shard_bits,
     )
-    pack_memory(ingredients, plan.layout, plan.pack, engine, out)
+    manifest = pack_memory(ingredients, plan.layout, plan.pack, engine, out)
+    if keeps_store(config, earlier):
+        documents = engine.file(plan.select, count_store.DOCUMENTS_FILE)
+        count_store.write_store(count_store.store_path(out), manifest, catalogue.store, documents)
 
 
 def _header(

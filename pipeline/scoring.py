@@ -6,6 +6,7 @@ choice needs, so that a memory can grow and shrink without the text it was built
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,13 @@ class Scoring:
         }
 
 
-def scoring_of(config: BuildConfig, candidates: int) -> Scoring:
-    """Return what a build's memory says."""
+def scoring_of(
+    config: BuildConfig, candidates: int, earlier: Mapping[str, float | None]
+) -> Scoring:
+    """Return what a build's memory says; ``earlier`` has the shares of corpora before it."""
     mining = config.mining
     shares = {corpus.name: corpus.budget.phrase_share for corpus in config.corpora}
+    shares = {**earlier, **shares}
     return Scoring(mining, shares, candidates, (mining.min_count, mining.min_documents))
 
 

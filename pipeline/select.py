@@ -19,6 +19,10 @@ from phrasemem.pipeline.stage import Report, appears
 
 KEEP, DUPLICATE_TEXT, DUPLICATE_TITLE, CALIBRATION, TEST = range(5)
 DECISIONS = ("kept", "duplicate-text", "duplicate-title", "held-out-calibration", "held-out-test")
+# Of each text that is known: its hash, that of its kind and title (null without), its length.
+DOCUMENTS_SCHEMA = pa.schema(
+    [("text_hash", pa.binary()), ("title", pa.binary()), ("chars", pa.int64())]
+)
 _SCHEMA = pa.schema([("chunk", pa.uint32()), ("row", pa.uint32()), ("decision", pa.uint8())])
 
 
@@ -30,8 +34,13 @@ def select_part(
     held_out: Sequence[float],
     kinds: Sequence[str],
     memory_limit: str,
+    keep: bool = False,
+    earlier: str | None = None,
 ) -> Report:
     """Decide about every document.
+
+    With ``keep``, what later documents must be compared with is written too:
+    ``documents.parquet``.
 
     Parameters
     ----------
@@ -41,16 +50,22 @@ def select_part(
         Share held out, a corpus.
     kinds : sequence of str
         Kind of each corpus; a title is compared within a kind.
+    earlier : str, optional
+        ``documents.parquet`` of a memory that is extended. Its documents stay whatever comes:
+        text or title of theirs makes a document a duplicate.
 
     Returns
     -------
     dict
-        ``decisions``: counts by decision, a corpus.
+        ``decisions``: counts by decision, a corpus; ``shorter_kept``: of the duplicate titles,
+        those that are longer than what stays because it is there already.
     """
     counts = [Counter[str]() for _ in kinds]
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         _load(database, chunks, held_out, kinds)
-        reader = stream(database, _DECIDE)
+        _load_earlier(database, earlier)
+        database.execute(_JUDGE)
+        reader = stream(database, _DECIDED)
         with (
             appears(folder / "decisions.parquet") as temporary,
             pq.ParquetWriter(temporary, _SCHEMA) as writer,
@@ -59,7 +74,13 @@ def select_part(
                 table = pa.Table.from_batches([batch])
                 writer.write_table(table.select(_SCHEMA.names).cast(_SCHEMA), BATCH_ROWS)
                 _tally(table, counts)
-    return {"decisions": [dict(sorted(count.items())) for count in counts]}
+        if keep:
+            _write_documents(folder / "documents.parquet", database)
+        [[shorter_kept]] = database.execute(_SHORTER_KEPT).fetchall()
+    return {
+        "decisions": [dict(sorted(count.items())) for count in counts],
+        "shorter_kept": shorter_kept,
+    }
 
 
 def decisions_of(path: Path, chunk: int) -> list[int]:
@@ -100,6 +121,24 @@ def _load(
     database.execute(_DOCUMENTS, [paths])
 
 
+def _load_earlier(database: duckdb.DuckDBPyConnection, earlier: str | None) -> None:
+    database.register("none", DOCUMENTS_SCHEMA.empty_table())
+    source = "SELECT * FROM none" if earlier is None else "SELECT * FROM read_parquet(?)"
+    arguments = [] if earlier is None else [[earlier]]
+    database.execute(f"CREATE TABLE earlier AS {source}", arguments)
+    database.execute(
+        "CREATE TABLE earlier_titles AS SELECT title, max(chars) AS chars FROM earlier "
+        "WHERE title IS NOT NULL GROUP BY title"
+    )
+
+
+def _write_documents(path: Path, database: duckdb.DuckDBPyConnection) -> None:
+    with appears(path) as temporary, pq.ParquetWriter(temporary, DOCUMENTS_SCHEMA) as writer:
+        for batch in stream(database, _KEPT):
+            table = pa.Table.from_batches([batch]).cast(DOCUMENTS_SCHEMA)
+            writer.write_table(table, row_group_size=BATCH_ROWS)
+
+
 def _tally(table: pa.Table, counts: list[Counter[str]]) -> None:
     pairs = zip(table["corpus"].to_pylist(), table["decision"].to_pylist(), strict=True)
     for (corpus, decision), number in Counter(pairs).items():
@@ -117,22 +156,37 @@ JOIN corpora USING (corpus)
 
 # Of equal texts the first by (corpus, id, title) stays. Of one title in several corpora of a
 # kind the corpus with the longest text stays: a whole article rather than its summary.
-_DECIDE = f"""
+_JUDGE = f"""
+CREATE TABLE judged AS
 WITH ranked AS (
-  SELECT *, row_number() OVER (
-    PARTITION BY text_hash ORDER BY corpus, id, title_key, chunk, row) AS copy
+  SELECT documents.*, unhex(documents.text_hash) AS hash,
+    CASE WHEN title_key <> '' THEN unhex(md5(kind || chr(10) || title_key)) END AS title,
+    row_number() OVER (
+      PARTITION BY documents.text_hash ORDER BY corpus, id, title_key, chunk, row) AS copy
   FROM documents
+), fresh AS (
+  SELECT ranked.*, copy = 1 AND earlier.text_hash IS NULL AS is_new
+  FROM ranked LEFT JOIN earlier ON earlier.text_hash = ranked.hash
 ), titled AS (
   SELECT chunk, row, arg_max(corpus, (chars, -corpus::BIGINT)) OVER (
-    PARTITION BY kind, title_key) AS winner
-  FROM ranked WHERE copy = 1 AND title_key <> ''
+    PARTITION BY title) AS winner
+  FROM fresh WHERE is_new AND title IS NOT NULL
 )
-SELECT chunk, row, corpus, (CASE
-  WHEN copy > 1 THEN {DUPLICATE_TEXT}
-  WHEN winner <> corpus THEN {DUPLICATE_TITLE}
-  WHEN substr(text_hash, 1, 16) < held_below
-    THEN CASE WHEN substr(text_hash, 17, 1) < '8' THEN {CALIBRATION} ELSE {TEST} END
+SELECT chunk, row, corpus, hash, title, fresh.chars AS chars, is_new,
+  is_new AND fresh.chars > earlier_titles.chars AS beats_earlier, (CASE
+  WHEN NOT is_new THEN {DUPLICATE_TEXT}
+  WHEN earlier_titles.title IS NOT NULL OR winner <> corpus THEN {DUPLICATE_TITLE}
+  WHEN substr(fresh.text_hash, 1, 16) < held_below
+    THEN CASE WHEN substr(fresh.text_hash, 17, 1) < '8' THEN {CALIBRATION} ELSE {TEST} END
   ELSE {KEEP} END)::UTINYINT AS decision
-FROM ranked LEFT JOIN titled USING (chunk, row)
-ORDER BY chunk, row
+FROM fresh LEFT JOIN titled USING (chunk, row) LEFT JOIN earlier_titles USING (title)
+"""
+
+_DECIDED = "SELECT chunk, row, corpus, decision FROM judged ORDER BY chunk, row"
+_SHORTER_KEPT = "SELECT count(*) FROM judged WHERE beats_earlier"
+_KEPT = """
+SELECT text_hash, title, chars FROM (
+  SELECT hash AS text_hash, title, chars FROM judged WHERE is_new
+  UNION ALL SELECT text_hash, title, chars FROM earlier
+) ORDER BY text_hash
 """

@@ -97,30 +97,41 @@ def read_unigrams(path: Path, corpora: Sequence[str]) -> Unigrams:
     )
 
 
-def join_unigrams(parts: Sequence[Unigrams]) -> Unigrams:
-    """Put counts of different corpora side by side; tokens of none of them are out."""
+def unigrams_part(
+    folder: Path,
+    key: str,
+    *,
+    sources: Sequence[str],
+    corpora: Sequence[str],
+    vocab_size: int,
+    earlier: tuple[str, Sequence[str]] | None = None,
+) -> Report:
+    """Stage ``unigrams``: sum the unigram files of the stage ``hashes``, one a chunk.
+
+    ``earlier``, a file and its corpora, stands before them.
+    """
+    found = merge_parts(sources, corpora, vocab_size)
+    if earlier is not None:
+        found = joined([read_unigrams(Path(earlier[0]), earlier[1]), found])
+    found.write(folder / UNIGRAMS_FILE)
+    return {"tokens": len(found.tokens)}
+
+
+def joined(parts: Sequence[Unigrams]) -> Unigrams:
+    """Put corpora side by side; their names differ. Tokens that none of them has are out."""
     tokens = np.unique(np.concatenate([part.tokens for part in parts]))
     corpora = tuple(name for part in parts for name in part.corpora)
     counts = np.zeros((len(tokens), len(corpora)), np.uint64)
     documents = np.zeros((len(tokens), len(corpora)), np.uint32)
-    begin = 0
+    start = 0
     for part in parts:
-        rows = np.searchsorted(tokens, part.tokens)
-        end = begin + len(part.corpora)
-        counts[rows, begin:end] = part.counts
-        documents[rows, begin:end] = part.documents
-        begin = end
+        place = np.searchsorted(tokens, part.tokens)
+        stop = start + len(part.corpora)
+        counts[place, start:stop] = part.counts
+        documents[place, start:stop] = part.documents
+        start = stop
     kept = counts.any(axis=1)
     return Unigrams(corpora, tokens[kept], counts[kept], documents[kept])
-
-
-def unigrams_part(
-    folder: Path, key: str, *, sources: Sequence[str], corpora: Sequence[str], vocab_size: int
-) -> Report:
-    """Stage ``unigrams``: sum the unigram files of the stage ``hashes``, one a chunk."""
-    found = merge_parts(sources, corpora, vocab_size)
-    found.write(folder / UNIGRAMS_FILE)
-    return {"tokens": len(found.tokens)}
 
 
 def merge_parts(parts: Sequence[str], corpora: Sequence[str], vocab_size: int) -> Unigrams:

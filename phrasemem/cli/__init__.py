@@ -18,6 +18,7 @@ _COMMANDS = {
     "diff": "Tell what differs between two memories.",
     "drop-corpus": "Take a corpus out of a memory.",
     "eval": "Perplexity on held-out text: frozen, attached, shuffled.",
+    "extend": "Add corpora to a memory without the text that it was built from.",
     "generate": "Generate text, frozen and with memory, side by side.",
     "lookup": "Find the phrases of a text in a memory.",
     "merge": "Make one memory of several.",

@@ -42,6 +42,9 @@ from phrasemem.memfmt.errors import MissingExtraError
     help="Local worker processes; one a core if not given, 0 for none.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler, tcp://HOST:PORT.")
+@click.option(
+    "--keep-counts", is_flag=True, help="Keep OUT.counts, so that `phrasemem extend` is exact."
+)
 @click.option("--replace", is_flag=True, help="Replace a memory of another tokenizer or encoder.")
 @click.option("--no-calibrate", is_flag=True, help="Do not fit the adapter of the backbone.")
 @click.option(
@@ -58,6 +61,7 @@ def command(
     work: Path,
     workers: int | None,
     scheduler: str | None,
+    keep_counts: bool,
     replace: bool,
     no_calibrate: bool,
     calibration_tokens: int | None,
@@ -75,6 +79,9 @@ def command(
         ) from error
 
     config = load_config(config_path, profile, model=model, encoder=encoder)
+    if keep_counts:
+        mining = config.mining.model_copy(update={"keep_counts": True})
+        config = config.model_copy(update={"mining": mining})
     report = build(
         config,
         out,
@@ -85,7 +92,7 @@ def command(
         replace=replace,
     )
     if not report.did_nothing:
-        _verify(out)
+        print_verified(out)
     click.echo("\n".join(report.lines()))
     if not no_calibrate and not _has_adapter(out):
         _calibrate(out, config.model, calibration_tokens)
@@ -94,7 +101,8 @@ def command(
     click.echo(f'  phrasemem generate --memory {out} --prompt "The theory of evolution"')
 
 
-def _verify(out: Path) -> None:
+def print_verified(out: Path) -> None:
+    """Verify a memory that was just written, and say so."""
     from phrasemem.memfmt.verify import verify
 
     begin = time.monotonic()

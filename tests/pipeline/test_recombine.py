@@ -34,7 +34,7 @@ from phrasemem.pipeline.remake import OriginError
 from phrasemem.pipeline.retokenize import retokenize
 from phrasemem.pipeline.run import build
 from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
-from phrasemem.pipeline.unigrams import Unigrams, join_unigrams
+from phrasemem.pipeline.unigrams import Unigrams, joined
 
 Key = tuple[int, ...]
 SCORED_BY = {"n_max", "min_count", "min_documents", "max_phrases", "shortest", "stop_words"}
@@ -420,7 +420,7 @@ def test_unigrams_are_put_side_by_side() -> None:
         counts = np.array(list(rows.values()), np.uint64)
         return Unigrams(tuple(names), np.array(list(rows), np.uint32), counts, counts.astype("u4"))
 
-    found = join_unigrams(
+    found = joined(
         [unigrams("ab", {1: [1, 0], 4: [2, 3], 5: [0, 0]}), unigrams("c", {2: [7], 4: [1]})]
     )
     assert found.corpora == ("a", "b", "c")

@@ -1,0 +1,177 @@
+"""The count store beside a memory: what was counted, down to once, so that corpora can be added.
+
+``OUT.counts`` is no part of the memory and is not published. It holds ``bucket-NNNNN.parquet``
+(a row for each n-gram and corpus, by buckets of the n-gram's hash, sorted by tokens),
+``documents.parquet`` (content hashes of the documents, and hashes of their titles) and, last,
+``counts.json``, which names the memory it belongs to and every file with its checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phrasemem import artifacts
+from phrasemem.memfmt import durable
+from phrasemem.memfmt.canonical import sealed, unique_names
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, parse_manifest
+
+HEAD_FILE = "counts.json"
+DOCUMENTS_FILE = "documents.parquet"
+_MAGIC = "phrasemem.counts"
+_VERSION = 1
+
+
+class CountStoreError(PhraseMemError):
+    """A count store that is damaged or belongs to another memory."""
+
+
+@dataclass(frozen=True)
+class CountStore:
+    """A count store that was checked.
+
+    Attributes
+    ----------
+    path : Path
+    buckets : int
+        A power of two.
+    checksum : str
+        Of the head, and so of everything.
+    """
+
+    path: Path
+    buckets: int
+    checksum: str
+
+    def bucket(self, number: int) -> str:
+        """Return the file of a bucket."""
+        return str(self.path / bucket_name(number))
+
+    @property
+    def documents(self) -> str:
+        """The file of the documents."""
+        return str(self.path / DOCUMENTS_FILE)
+
+
+def bucket_name(number: int) -> str:
+    """Return the name of a bucket's file."""
+    return f"bucket-{number:05d}.parquet"
+
+
+def store_path(memory: Path) -> Path:
+    """Return where the count store of a memory stands."""
+    return memory.with_name(f"{memory.name}.counts")
+
+
+def write_store(path: Path, memory: Manifest, buckets: Sequence[str], documents: str) -> None:
+    """Copy what a build counted to its place; it appears whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        A store that stands there is replaced.
+    memory : Manifest
+        Of the memory that it belongs to.
+    buckets : sequence of str
+        Files of the stage ``store``; their number is a power of two.
+    documents : str
+        File of the stage ``select``.
+    """
+    if path.exists() and any(path.iterdir()) and not (path / HEAD_FILE).is_file():
+        raise CountStoreError(
+            "this folder holds something else than counts", where=path, hint="move it away"
+        )
+    staging = durable.fresh_staging(path)
+    for number, source in enumerate(buckets):
+        shutil.copyfile(source, staging / bucket_name(number))
+    shutil.copyfile(documents, staging / DOCUMENTS_FILE)
+    head = {
+        "magic": _MAGIC,
+        "version": _VERSION,
+        "memory": memory.checksum,
+        "tokenizer": memory.tokenizer.fingerprint,
+        "n_max": memory.n_max,
+        "buckets": len(buckets),
+        "corpora": [corpus.model_dump(mode="json") for corpus in memory.corpora],
+        "files": {
+            file.name: {"bytes": file.stat().st_size, "sha256": artifacts.sha256_of(file)}
+            for file in sorted(staging.iterdir())
+        },
+    }
+    durable.sync_tree(staging)
+    durable.write_file(staging / HEAD_FILE, sealed(head))
+    durable.sync_path(staging)
+    durable.move_into_place(staging, path)
+
+
+def stands_beside(memory: Path) -> bool:
+    """Tell whether a memory has its count store; the store's files are not looked at."""
+    path = memory / MANIFEST_NAME
+    try:
+        checksum = parse_manifest(path.read_bytes(), path).checksum
+        return bool(_head(store_path(memory))["memory"] == checksum)
+    except (FileNotFoundError, CountStoreError):
+        return False
+
+
+def open_store(path: Path, memory: Manifest) -> CountStore | None:
+    """Check the store of a memory, every byte of it; None if there is none.
+
+    Raises
+    ------
+    CountStoreError
+        If it is damaged or belongs to another memory.
+    """
+    try:
+        head = _head(path)
+    except FileNotFoundError:
+        return None
+    if head["memory"] != memory.checksum:
+        raise CountStoreError(
+            "these counts belong to another memory",
+            where=path,
+            expected=memory.checksum,
+            found=head["memory"],
+            hint="move them away to do without, or build with --keep-counts again",
+        )
+    for name, entry in head["files"].items():
+        _check(path / name, entry)
+    return CountStore(path, int(head["buckets"]), str(head["checksum"]))
+
+
+def _head(path: Path) -> dict[str, Any]:
+    """Read the head; FileNotFoundError if there is none."""
+    data = (path / HEAD_FILE).read_bytes()
+    try:
+        head: dict[str, Any] = json.loads(data, object_pairs_hook=unique_names)
+        given = head.pop("checksum")
+        if sealed(head) != data:
+            raise ValueError("its checksum is another")
+    except (ValueError, KeyError, AttributeError) as error:
+        raise CountStoreError(f"the head is damaged: {error}", where=path / HEAD_FILE) from error
+    if (head.get("magic"), head.get("version")) != (_MAGIC, _VERSION):
+        raise CountStoreError(
+            "counts of another version",
+            where=path / HEAD_FILE,
+            expected=f"{_MAGIC} {_VERSION}",
+            found=f"{head.get('magic')} {head.get('version')}",
+        )
+    return head | {"checksum": given}
+
+
+def _check(path: Path, entry: dict[str, Any]) -> None:
+    found = path.stat().st_size if path.is_file() else None
+    if found != entry["bytes"]:
+        raise CountStoreError(
+            "a file of the counts has another length",
+            where=path,
+            expected=entry["bytes"],
+            found=found,
+        )
+    if artifacts.sha256_of(path) != entry["sha256"]:
+        raise CountStoreError("a file of the counts was altered", where=path)
