@@ -58,7 +58,7 @@ def _rival(entries: int, rows: Rows) -> NDArray[np.float16]:
 def _measure(
     payload: PayloadReader, flat: NDArray[np.float16], batches: list[Rows]
 ) -> list[Result]:
-    offset = payload.layout.vector_offset
+    offset = payload.layout.values_offset
 
     def agree(rows: Rows) -> bool:
         raw = payload.gather_raw(rows)[:, offset : offset + 2 * _DIM]

@@ -5,7 +5,7 @@
 1M and 10M entries, with ``--full`` also 100M (11 GB of disk and 7 GB of RAM while it builds), of
 random tokens and vectors of 16 numbers. Two processes build; lookups are of 320 keys at a time, of
 which one in twenty is there. The rival of the lookups is py-lmdb, which is left out beyond 10M.
-Writes build/bench/scale.md beside the usual lines.
+Writes build/bench/scale.md and scale.svg beside the usual lines.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main() -> None:
     rows = [_measure(entries) for entries in sizes]
     report([result for row in rows for result in _results(row)], "scale")
     (OUT / "scale.md").write_text(_table(rows))
+    _plot(rows, OUT / "scale.svg")
 
 
 def _measure(entries: int) -> _Row:
@@ -139,6 +140,32 @@ def _table(rows: list[_Row]) -> str:
         cells = ["-" if value is None else f"{value:,.4g}" for value in asdict(row).values()]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _plot(rows: list[_Row], path: Path) -> None:
+    """Draw each figure over the number of entries, both axes logarithmic."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    panels = {
+        "build, s": {"2 processes": "build_s"},
+        "open, s": {"warm": "open_s"},
+        "RAM of an open memory, MB": {"index": "ram_mb"},
+        "lookup of 320 keys, us": {"phrasemem": "lookup_us", "py-lmdb get": "lmdb_us"},
+    }
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    figure.suptitle(machine(), fontsize=9)
+    for axes, (title, lines) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
+        for label, name in lines.items():
+            known = [row for row in rows if getattr(row, name) is not None]
+            values = [getattr(row, name) for row in known]
+            axes.loglog([row.entries for row in known], values, "o-", label=label)
+        axes.set(title=title, xlabel="entries")
+        axes.grid(visible=True, which="major", alpha=0.3)
+        axes.legend(fontsize=8)
+    # Without the date and random names, equal figures give equal bytes.
+    with mpl.rc_context({"svg.hashsalt": "phrasemem"}):
+        figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

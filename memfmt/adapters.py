@@ -12,13 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from phrasemem.memfmt.canonical import canonical
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.files import finished_folders
 from phrasemem.memfmt.manifest import ADAPTERS_NAME
 
 DESCRIPTION_NAME = "adapter.json"
 _MAX_DESCRIPTION_BYTES = 1 << 24
 
 
-class AdapterFilesError(PhraseMemError):
+class AdapterError(PhraseMemError):
+    """An adapter that is missing, damaged, or made for something else."""
+
+
+class AdapterFilesError(AdapterError):
     """An adapter whose files are not those that its description names."""
 
 
@@ -42,10 +47,8 @@ def entry_of(path: Path) -> FileEntry:
 
 
 def adapter_folders(memory: Path) -> list[Path]:
-    """Return the folders of the finished adapters; names with a leading dot are unfinished."""
-    folder = memory / ADAPTERS_NAME
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
+    """Return the folders of the finished adapters."""
+    return finished_folders(memory, ADAPTERS_NAME)
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -97,7 +100,7 @@ def adapter_files(memory: Path) -> dict[str, FileEntry]:
         described = _described_files(folder)
         found[f"{prefix}/{DESCRIPTION_NAME}"] = entry_of(folder / DESCRIPTION_NAME)
         for name, expected in described.items():
-            _check(folder / name, expected)
+            read_checked(folder / name, expected)
             found[f"{prefix}/{name}"] = expected
     return dict(sorted(found.items()))
 
@@ -114,10 +117,19 @@ def _described_files(folder: Path) -> dict[str, FileEntry]:
     return files
 
 
-def _check(path: Path, expected: FileEntry) -> None:
+def read_checked(path: Path, expected: FileEntry) -> bytes:
+    """Read a file of an adapter.
+
+    Raises
+    ------
+    AdapterFilesError
+        If it is missing, a link, or not what its description says.
+    """
     if path.is_symlink() or not path.is_file():
         raise AdapterFilesError("a file of the adapter is missing", where=path)
-    if (found := entry_of(path)) != expected:
+    data = path.read_bytes()
+    found = FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    if found != expected:
         raise AdapterFilesError(
             "a file of the adapter was altered",
             expected=f"{expected.bytes} bytes, {expected.sha256}",
@@ -125,3 +137,4 @@ def _check(path: Path, expected: FileEntry) -> None:
             where=path,
             hint="calibrate again, or fetch the memory again",
         )
+    return data

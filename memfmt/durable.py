@@ -60,6 +60,19 @@ def fresh_staging(final: Path) -> Path:
     return staging
 
 
+def remove_unlisted(staging: Path, listed: set[str]) -> None:
+    """Remove the files that are not named, by paths relative to the folder, and empty folders.
+
+    So what a killed writer left is never published.
+    """
+    for path in sorted(staging.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(staging).as_posix() not in listed:
+            path.unlink()
+
+
 def move_into_place(staging: Path, final: Path) -> None:
     """Rename a flushed folder to its final name.
 

@@ -86,6 +86,8 @@ class Reason(StrEnum):
     ROWS_DAMAGED = "rows-damaged"
     KEYS_ROWS = "keys-rows"
     PAYLOAD_MISSING = "payload-missing"
+    PAYLOAD_BASE = "payload-base"
+    PAYLOAD_NAME = "payload-name"
 
 
 class MissingExtraError(PhraseMemError):

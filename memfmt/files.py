@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from phrasemem.memfmt.durable import replaced_by
@@ -13,6 +13,8 @@ from phrasemem.memfmt.manifest import (
     ADAPTERS_NAME,
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
+    PAYLOADS_NAME,
+    FileInfo,
     Manifest,
     parse_manifest,
 )
@@ -43,8 +45,44 @@ def read_manifest(folder: Path) -> Manifest:
     return parse_manifest(data, path)
 
 
-def check_lengths(folder: Path, manifest: Manifest) -> None:
-    """Compare the length of every file with the manifest, before anything is mapped.
+def read_regular(path: Path) -> bytes:
+    """Read the manifest of an addition.
+
+    Raises
+    ------
+    FormatError
+        If it is missing, is not a regular file, or is too long.
+    """
+    if path.is_symlink():
+        raise FormatError(Reason.UNSAFE_PATH, "a file lies outside the memory", where=path)
+    if not path.is_file():
+        raise FormatError(
+            Reason.FILE_MISSING, "a file is missing", where=path, hint="remove its folder"
+        )
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise FormatError(Reason.MANIFEST_SYNTAX, "the manifest is too long", where=path)
+    return path.read_bytes()
+
+
+def finished_folders(memory: Path, kind: str) -> list[Path]:
+    """Return the folders of finished additions of a kind, one of `ADDITIONS`, by name.
+
+    Names with a leading dot are of what is being written, and of locks.
+    """
+    folder = memory / kind
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
+
+
+def check_lengths(folder: Path, files: Mapping[str, FileInfo]) -> None:
+    """Compare the length of every file with what is listed, before anything is mapped.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the memory.
+    files : mapping of str to FileInfo
+        By path relative to it.
 
     Raises
     ------
@@ -52,7 +90,7 @@ def check_lengths(folder: Path, manifest: Manifest) -> None:
         If a file is missing, is not a regular file inside the memory, or has another length.
     """
     root = folder.resolve()
-    for name, info in manifest.files.items():
+    for name, info in files.items():
         path = folder / name
         if path.is_symlink() or not path.resolve().is_relative_to(root):
             raise FormatError(Reason.UNSAFE_PATH, "a file lies outside the memory", where=path)
@@ -73,18 +111,26 @@ def check_lengths(folder: Path, manifest: Manifest) -> None:
             )
 
 
-def check_nothing_else(folder: Path, manifest: Manifest) -> None:
-    """Refuse files that the manifest does not name; adapters have manifests of their own.
+def check_nothing_else(folder: Path, listed: Set[str]) -> None:
+    """Refuse files that no manifest names.
+
+    Adapters are passed over, since they are not of this format; so is what is being added.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the memory.
+    listed : set of str
+        Paths relative to it.
 
     Raises
     ------
     FormatError
         Naming the first such file.
     """
-    listed = {MANIFEST_NAME, *manifest.files}
     for path in _walk(folder):
         name = path.relative_to(folder).as_posix()
-        if name not in listed and not name.startswith(f"{ADAPTERS_NAME}/"):
+        if name not in listed and not name.startswith((f"{ADAPTERS_NAME}/", f"{PAYLOADS_NAME}/.")):
             raise FormatError(
                 Reason.FILE_UNLISTED,
                 "a file is not part of the memory",

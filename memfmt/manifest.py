@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from phrasemem.memfmt.canonical import canonical, checksum_of, sealed, unique_names
-from phrasemem.memfmt.errors import FormatError, Reason
+from phrasemem.memfmt.canonical import checksum_of, sealed
+from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.keys import N_MAX_LIMIT, bucket_bits_for
-from phrasemem.memfmt.layout import BODY_OFFSET, Layout, PayloadSpec, RowLayout
+from phrasemem.memfmt.layout import (
+    BODY_OFFSET,
+    SPARSE,
+    Layout,
+    PayloadSpec,
+    RowLayout,
+    row_layout,
+)
 from phrasemem.memfmt.names import required_files, rows_name
+from phrasemem.memfmt.sealed import Kind, read_sealed, validated
+from phrasemem.memfmt.sparse import MAX_SUCCESSORS
 
 MANIFEST_NAME = "manifest.json"
 ADAPTERS_NAME = "adapters"
+PAYLOADS_NAME = "payloads"
+ADDITIONS = (ADAPTERS_NAME, PAYLOADS_NAME)
+"""Folders of what is added to a finished memory; each addition has a manifest of its own."""
 MAGIC = "phrasemem.memfmt"
 FORMAT_VERSION = "1.0"
-_MAJOR = "1"
-READER_FEATURES: frozenset[str] = frozenset()
+SPARSE_PAYLOADS = "sparse-payloads"
+READER_FEATURES = frozenset({SPARSE_PAYLOADS})
 """Features that this build can read."""
+_KIND = Kind(MAGIC, FORMAT_VERSION, READER_FEATURES, "memory", MANIFEST_NAME)
 BLOCK_BYTES = 1 << 20
 MAX_ENTRIES = (1 << 32) - 1
 MAX_MANIFEST_BYTES = 1 << 28
 
 _Count = Annotated[int, Field(ge=0, le=1 << 62)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A part of a manifest: no other fields, no conversions, no changes."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class TokenizerInfo(_Strict):
+class TokenizerInfo(Strict):
     """The tokenizer whose ids the keys are; `name` is the reference to load it by."""
 
     fingerprint: str
@@ -43,7 +57,7 @@ class TokenizerInfo(_Strict):
     vocab_size: Annotated[int, Field(ge=1, le=1 << 24)]
 
 
-class EncoderInfo(_Strict):
+class EncoderInfo(Strict):
     """The encoder that made the semantic vectors."""
 
     id: str
@@ -51,7 +65,7 @@ class EncoderInfo(_Strict):
     dim: Annotated[int, Field(ge=1, le=1 << 16)]
 
 
-class CorpusInfo(_Strict):
+class CorpusInfo(Strict):
     """A corpus that phrases were counted in; its place in the list is that of its count."""
 
     name: str
@@ -62,33 +76,71 @@ class CorpusInfo(_Strict):
     tokens: _Count
 
 
-class PayloadInfo(_Strict):
-    """One vector column over all rows."""
+class PayloadInfo(Strict):
+    """One column over all rows."""
 
     name: _Name
-    kind: Literal["dense"]
+    kind: Literal["dense", "sparse"]
     dim: Annotated[int, Field(ge=1, le=1 << 16)]
     dtype: Literal["float16", "int8"]
     stride: Annotated[int, Field(ge=64, le=1 << 20)]
     source: str
 
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        if self.kind == SPARSE and (self.dim > MAX_SUCCESSORS or self.dtype != "float16"):
+            raise ValueError(
+                f"a sparse payload is of at most {MAX_SUCCESSORS} x float16, "
+                f"not {self.dim} x {self.dtype}"
+            )
+        return self
 
-class ShardInfo(_Strict):
+    @property
+    def reader_features(self) -> list[str]:
+        """What a reader must know to read the rows."""
+        return [SPARSE_PAYLOADS] if self.kind == SPARSE else []
+
+    @property
+    def spec(self) -> PayloadSpec:
+        """What the payload was asked to be."""
+        return PayloadSpec(self.name, self.dim, self.dtype, self.source, self.kind)
+
+
+class ShardInfo(Strict):
     """The rows ``first_row .. first_row + entries - 1``."""
 
     first_row: Annotated[int, Field(ge=0, le=MAX_ENTRIES)]
     entries: Annotated[int, Field(ge=0, le=MAX_ENTRIES)]
 
 
-class FileInfo(_Strict):
+class FileInfo(Strict):
     """Length and checksums of a file: sha256 of all, and xxh3-64 of each block, in hex."""
 
     bytes: _Count
-    sha256: _Sha256
+    sha256: Sha256
     blocks: Annotated[str, Field(pattern=r"^([0-9a-f]{16})*$")]
 
 
-class Manifest(_Strict):
+class Listing(Strict):
+    """A manifest of files with their checksums: that of a memory, or of what was added to it."""
+
+    block_bytes: Annotated[int, Field(ge=4096, le=1 << 30)]
+    files: dict[str, FileInfo]
+
+    @property
+    def paths(self) -> dict[str, FileInfo]:
+        """The files but the manifest, by path relative to the memory."""
+        return self.files
+
+    @model_validator(mode="after")
+    def _every_block_has_a_checksum(self) -> Self:
+        for name, file in self.files.items():
+            if len(file.blocks) != 16 * -(-file.bytes // self.block_bytes):
+                raise ValueError(f"{name}: {file.bytes} bytes, but {len(file.blocks) // 16} blocks")
+        return self
+
+
+class Manifest(Listing):
     """All that describes a memory. Field by field in SPEC.md."""
 
     magic: Literal["phrasemem.memfmt"]
@@ -106,8 +158,6 @@ class Manifest(_Strict):
     shards: list[ShardInfo]
     payloads: Annotated[list[PayloadInfo], Field(min_length=1)]
     corpora: list[CorpusInfo]
-    block_bytes: Annotated[int, Field(ge=4096, le=1 << 30)]
-    files: dict[str, FileInfo]
 
     @property
     def checksum(self) -> str:
@@ -121,7 +171,9 @@ class Manifest(_Strict):
 
     def row_layout(self, payload: PayloadInfo) -> RowLayout:
         """Byte offsets inside the rows of a payload."""
-        return RowLayout(self.n_max, payload.dim, payload.dtype)
+        return row_layout(
+            self.n_max, self.tokenizer.vocab_size, payload.kind, payload.dim, payload.dtype
+        )
 
     def layout(self, dictionary: bytes) -> Layout:
         """Return what decides the bytes of the shards."""
@@ -131,7 +183,7 @@ class Manifest(_Strict):
             hash_seed=self.hash_seed,
             shard_bits=self.shard_bits,
             entries=self.entries,
-            payloads=tuple(PayloadSpec(p.name, p.dim, p.dtype, p.source) for p in self.payloads),
+            payloads=tuple(payload.spec for payload in self.payloads),
             corpora=tuple(corpus.name for corpus in self.corpora),
             dictionary=dictionary,
         )
@@ -141,6 +193,8 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.reader_features != (used := used_features(self.payloads)):
+            raise ValueError(f"reader features {self.reader_features}, but {used} are used")
         self._check_shards()
         self._check_files()
         for what, names in (
@@ -163,9 +217,6 @@ class Manifest(_Strict):
             raise ValueError(f"{self.entries} entries, but the shards hold {row}")
 
     def _check_files(self) -> None:
-        for name, file in self.files.items():
-            if len(file.blocks) != 16 * -(-file.bytes // self.block_bytes):
-                raise ValueError(f"{name}: {file.bytes} bytes, but {len(file.blocks) // 16} blocks")
         if missing := sorted(set(self._required_files()) - set(self.files)):
             raise ValueError(f"files without checksums: {missing}")
         for payload in self.payloads:
@@ -175,6 +226,27 @@ class Manifest(_Strict):
                 name = rows_name(number, payload.name)
                 if self.files[name].bytes < BODY_OFFSET + shard.entries * payload.stride:
                     raise ValueError(f"{name} is too short for {shard.entries} rows")
+
+
+def used_features(payloads: Iterable[PayloadInfo]) -> list[str]:
+    """Return the reader features that a memory of these payloads must name, sorted."""
+    return sorted({feature for payload in payloads for feature in payload.reader_features})
+
+
+def payload_info(spec: PayloadSpec, layout: RowLayout) -> PayloadInfo:
+    """Describe a payload that is written.
+
+    Raises
+    ------
+    PhraseMemError
+        If the format has no such payload.
+    """
+    try:
+        return PayloadInfo(**vars(spec), stride=layout.stride)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "payload"
+        raise PhraseMemError(f"{field}: {first['msg']}", where=repr(spec.name)) from error
 
 
 def serialise(manifest: Manifest) -> bytes:
@@ -191,75 +263,9 @@ def parse_manifest(data: bytes, where: object) -> Manifest:
         With a reason for each of: not JSON, another format, a newer one, an unknown feature, a
         changed byte, a wrong field, a path that leaves the memory.
     """
-    value = _load_json(data, where)
-    _check_version(value, where)
-    checksum = value.pop("checksum", None)
-    found = hashlib.sha256(_canonical_or_empty(value)).hexdigest()
-    if checksum != found or canonical({**value, "checksum": checksum}) != data:
-        raise FormatError(
-            Reason.MANIFEST_CHECKSUM,
-            "the manifest was altered",
-            expected=checksum,
-            found=found,
-            where=where,
-            hint=f"fetch {MANIFEST_NAME} again",
-        )
+    value = read_sealed(data, where, _KIND)
     _check_paths(value.get("files"), where)
-    try:
-        return Manifest.model_validate(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "manifest"
-        raise FormatError(
-            Reason.MANIFEST_SCHEMA, f"{field}: {first['msg']}", where=where
-        ) from error
-
-
-def _canonical_or_empty(value: dict[str, Any]) -> bytes:
-    try:
-        return canonical(value)
-    except UnicodeEncodeError:
-        # JSON can spell half a surrogate pair, which no canonical manifest holds.
-        return b""
-
-
-def _load_json(data: bytes, where: object) -> dict[str, Any]:
-    try:
-        value = json.loads(data.decode(), object_pairs_hook=unique_names)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            Reason.MANIFEST_SYNTAX,
-            f"the manifest is not valid JSON: {error}",
-            where=where,
-            hint=f"fetch {MANIFEST_NAME} again",
-        ) from error
-    if not isinstance(value, dict) or value.get("magic") != MAGIC:
-        raise FormatError(Reason.NOT_A_MEMORY, "not a phrase memory", where=where)
-    return value
-
-
-def _check_version(value: dict[str, Any], where: object) -> None:
-    found = value.get("format_version")
-    if not isinstance(found, str) or found.split(".")[0] != _MAJOR:
-        raise FormatError(
-            Reason.UNKNOWN_MAJOR,
-            "this memory has another format",
-            expected=FORMAT_VERSION,
-            found=found,
-            where=where,
-            hint="upgrade phrasemem",
-        )
-    features = value.get("reader_features")
-    unknown = (
-        sorted(set(map(str, features)) - READER_FEATURES) if isinstance(features, list) else []
-    )
-    if unknown:
-        raise FormatError(
-            Reason.UNKNOWN_FEATURE,
-            f"this memory needs features that are unknown here: {unknown}",
-            where=where,
-            hint="upgrade phrasemem",
-        )
+    return validated(Manifest, value, where, _KIND)
 
 
 def _check_paths(files: Any, where: object) -> None:
@@ -267,7 +273,7 @@ def _check_paths(files: Any, where: object) -> None:
         path = PurePosixPath(name)
         parts = name.split("/")
         plain = name.isprintable() and "\\" not in name and ":" not in name
-        reserved = parts[0] in (MANIFEST_NAME, ADAPTERS_NAME)
+        reserved = parts[0] in (MANIFEST_NAME, *ADDITIONS)
         if path.is_absolute() or {"", ".", ".."} & set(parts) or not plain or reserved:
             raise FormatError(
                 Reason.UNSAFE_PATH, f"the manifest names a file it must not: {name!r}", where=where

@@ -28,6 +28,11 @@ def rows_name(shard: int, payload: str) -> str:
     return f"{shard_name(shard)}/rows-{payload}.arrow"
 
 
+def added_rows_name(shard: int) -> str:
+    """Path of a shard's rows, relative to the folder of a payload that was added."""
+    return f"{shard_name(shard)}/rows.arrow"
+
+
 def required_files(shards: int, payloads: Sequence[str]) -> list[str]:
     """Relative paths of every file that the shards and the records need."""
     names = [DICTIONARY_NAME]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phrasemem.memfmt import kernels, match, suffix_filter
+from phrasemem.memfmt.added_payload import AddedPayload, read_added
 from phrasemem.memfmt.checksums import check_blocks, check_bytes
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, read_manifest
@@ -20,7 +21,7 @@ from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
 from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, index_name, keys_name, rows_name
-from phrasemem.memfmt.payload import PayloadReader
+from phrasemem.memfmt.payload import PayloadReader, open_payload
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
 
@@ -37,22 +38,37 @@ class MemoryReader:
     manifest : Manifest
     index : Index
     dictionary : bytes
+    added : sequence of AddedPayload
     """
 
-    def __init__(self, path: Path, manifest: Manifest, index: Index, dictionary: bytes) -> None:
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        index: Index,
+        dictionary: bytes,
+        added: Sequence[AddedPayload] = (),
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self.n_max = manifest.n_max
         first_rows = [shard.first_row for shard in manifest.shards]
+        shards = range(len(first_rows))
         self._payloads = {
-            info.name: self._open_payload(info, index, first_rows) for info in manifest.payloads
+            info.name: self._open_payload(
+                info, [rows_name(shard, info.name) for shard in shards], index
+            )
+            for info in manifest.payloads
         }
         # The narrowest rows hold the same keys in the fewest pages.
         self._narrowest = min(self._payloads.values(), key=lambda payload: payload.stride)
         self._table: Table | None = self._narrowest.table
+        for one in added:
+            names = [one.rows(shard) for shard in shards]
+            self._payloads[one.name] = self._open_payload(one.payload, names, index)
         self._index = index
         self._keys = KeyStore(
-            [path / keys_name(shard) for shard in range(len(first_rows))],
+            [path / keys_name(shard) for shard in shards],
             first_rows,
             [corpus.name for corpus in manifest.corpora],
             dictionary,
@@ -85,20 +101,23 @@ class MemoryReader:
         """
         folder = Path(path)
         manifest = read_manifest(folder)
-        check_lengths(folder, manifest)
+        added = read_added(folder, manifest)
+        for listing in (manifest, *added):
+            check_lengths(folder, listing.paths)
         if check == "full":
-            for name, info in manifest.files.items():
-                check_blocks(folder / name, info, manifest.block_bytes)
+            for listing in (manifest, *added):
+                for name, info in listing.paths.items():
+                    check_blocks(folder / name, info, listing.block_bytes)
         index = load_index(folder, manifest)
-        return cls(folder, manifest, index, _read_checked(folder, DICTIONARY_NAME, manifest))
+        dictionary = _read_checked(folder, DICTIONARY_NAME, manifest)
+        return cls(folder, manifest, index, dictionary, added)
 
-    def _open_payload(
-        self, info: PayloadInfo, index: Index, first_rows: Sequence[int]
-    ) -> PayloadReader:
-        paths = [self.path / rows_name(shard, info.name) for shard in range(len(first_rows))]
+    def _open_payload(self, info: PayloadInfo, names: Sequence[str], index: Index) -> PayloadReader:
+        paths = [self.path / name for name in names]
+        first_rows = [shard.first_row for shard in self.manifest.shards]
         mapped = MappedRows(paths, first_rows, self.manifest.entries, info.stride)
         table = Table(self.manifest, index, mapped)
-        return PayloadReader(info, self.manifest.row_layout(info), mapped, table)
+        return open_payload(info, self.manifest.row_layout(info), mapped, table)
 
     def __len__(self) -> int:
         return self.manifest.entries
@@ -215,8 +234,13 @@ class MemoryReader:
         self._opened()
         return self._narrowest.layout.keys(self._narrowest.gather_raw(rows))
 
+    @property
+    def payload_names(self) -> list[str]:
+        """Names of all payloads: first those of the manifest, then those that were added."""
+        return list(self._payloads)
+
     def payload(self, name: str) -> PayloadReader:
-        """Return the reader of a payload.
+        """Return the reader of a payload: a `VectorReader`, or a `SuccessorReader`.
 
         Raises
         ------

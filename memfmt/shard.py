@@ -25,6 +25,10 @@ from phrasemem.memfmt.layout import Layout
 from phrasemem.memfmt.names import index_name, keys_name, rows_name, shard_name
 from phrasemem.memfmt.records import Record, RecordCodec
 from phrasemem.memfmt.rows import write_rows
+from phrasemem.memfmt.sparse import Successors
+
+Column = NDArray[np.floating] | Successors
+"""What a payload has for some keys: vectors, or successors."""
 
 _PAGE = 4096
 _BATCH = 50_000
@@ -40,13 +44,13 @@ class Entries:
     tokens : (n, n_max) uint32
         Zero beyond the length.
     records : sequence of Record
-    payloads : mapping of str to (n, dim) float32 or float16
+    payloads : mapping of str to (n, dim) float32 or float16, or to Successors
     """
 
     lengths: NDArray[np.uint8]
     tokens: NDArray[np.uint32]
     records: Sequence[Record]
-    payloads: Mapping[str, NDArray[np.floating]]
+    payloads: Mapping[str, Column]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -57,7 +61,7 @@ class Entries:
             self.lengths[order],
             self.tokens[order],
             [self.records[i] for i in order.tolist()],
-            {name: vectors[order] for name, vectors in self.payloads.items()},
+            {name: _take(column, order) for name, column in self.payloads.items()},
         )
 
 
@@ -105,7 +109,8 @@ def write_shard(folder: Path, number: int, entries: Entries, layout: Layout) -> 
     )
     write_index(folder / index_name(number), index)
     for payload in layout.payloads:
-        raw = layout.rows(payload).encode(lengths, tokens, entries.payloads[payload.name][order])
+        column = _take(entries.payloads[payload.name], order)
+        raw = layout.rows(payload).encode(lengths, tokens, column)
         write_rows(folder / rows_name(number, payload.name), raw)
     _write_keys(folder / keys_name(number), entries, order, layout)
     sync_tree(folder / shard_name(number))
@@ -120,14 +125,13 @@ def _check_entries(entries: Entries, layout: Layout) -> None:
     if names != sorted(entries.payloads):
         raise PhraseMemError("wrong payloads", expected=names, found=sorted(entries.payloads))
     for payload in layout.payloads:
-        shape = entries.payloads[payload.name].shape
-        if shape != (len(entries), payload.dim):
-            raise PhraseMemError(
-                "wrong vectors",
-                expected=(len(entries), payload.dim),
-                found=shape,
-                where=payload.name,
-            )
+        layout.rows(payload).check_column(
+            entries.payloads[payload.name], len(entries), payload.name
+        )
+
+
+def _take(column: Column, order: NDArray[np.int64]) -> Column:
+    return column.take(order) if isinstance(column, Successors) else column[order]
 
 
 def _write_keys(path: Path, entries: Entries, order: NDArray[np.int64], layout: Layout) -> None:

@@ -6,13 +6,14 @@ import shutil
 from pathlib import Path
 
 from phrasemem.memfmt import durable
+from phrasemem.memfmt.additions import addition_files
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.memfmt.manifest import ADAPTERS_NAME, MANIFEST_NAME
+from phrasemem.memfmt.manifest import MANIFEST_NAME
 from phrasemem.memfmt.verify import Report, verify
 
 
 def copy_memory(source: str | Path, destination: str | Path, *, replace: bool = False) -> Report:
-    """Copy a memory, with its adapters, to another folder.
+    """Copy a memory, with all that was added to it, to another folder.
 
     Parameters
     ----------
@@ -31,6 +32,8 @@ def copy_memory(source: str | Path, destination: str | Path, *, replace: bool = 
     ------
     FormatError
         If the source is damaged, or the copy came out different.
+    AdapterFilesError
+        If an adapter is damaged.
     PhraseMemError
         If something stands at `destination` and `replace` is false.
     """
@@ -42,11 +45,13 @@ def copy_memory(source: str | Path, destination: str | Path, *, replace: bool = 
     if final.is_relative_to(origin.resolve()):
         raise PhraseMemError("the destination is inside the memory", where=final)
     report = verify(origin)
+    additions = addition_files(origin, report.added)
     staging = durable.fresh_staging(final)
     try:
-        _copy_files(origin, staging, [*report.manifest.files, MANIFEST_NAME])
+        _copy_files(origin, staging, [*report.manifest.files, *additions, MANIFEST_NAME])
         durable.sync_tree(staging)
         copied = verify(staging)
+        addition_files(staging, copied.added)
         durable.move_into_place(staging, final)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -57,5 +62,3 @@ def _copy_files(origin: Path, staging: Path, names: list[str]) -> None:
     for name in names:
         (staging / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin / name, staging / name)
-    if (origin / ADAPTERS_NAME).is_dir():
-        shutil.copytree(origin / ADAPTERS_NAME, staging / ADAPTERS_NAME)

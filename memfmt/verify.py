@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,20 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phrasemem.memfmt import keystore
+from phrasemem.memfmt.added_payload import AddedPayload, read_added
 from phrasemem.memfmt.checksums import check_file
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.files import check_lengths, check_nothing_else, read_manifest
 from phrasemem.memfmt.index import build_index, read_index
-from phrasemem.memfmt.keys import UInt64s, check_keys, key_order, shard_of, token_key, tokens_hash
+from phrasemem.memfmt.keys import UInt64s, key_order, shard_of, token_key, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
-from phrasemem.memfmt.manifest import Manifest, PayloadInfo
-from phrasemem.memfmt.mapped import MappedRows
+from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest
 from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, index_name, keys_name, rows_name
 from phrasemem.memfmt.records import RecordCodec
-from phrasemem.memfmt.rows import check_rows
+from phrasemem.memfmt.row_keys import read_row_keys
 from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, read_filter
-
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,19 @@ class Report:
     manifest : Manifest
     files : int
     bytes : int
-        Of all files, without the manifest.
+        Of all files, without the manifests.
+    added : tuple of AddedPayload
+        The payloads that were added, by name.
     """
 
     manifest: Manifest
     files: int
     bytes: int
+    added: tuple[AddedPayload, ...] = ()
 
 
 def verify(path: str | Path) -> Report:
-    """Check a memory completely.
+    """Check a memory completely, with the payloads that were added to it.
 
     First lengths, unlisted files and all checksums, so that nothing damaged is ever mapped;
     then, shard by shard, rows against Arrow, index against rows, and keys against rows, both
@@ -65,63 +67,44 @@ def verify(path: str | Path) -> Report:
     """
     folder = Path(path)
     manifest = read_manifest(folder)
-    check_lengths(folder, manifest)
-    check_nothing_else(folder, manifest)
-    for name, info in manifest.files.items():
-        check_file(folder / name, info, manifest.block_bytes)
+    added = read_added(folder, manifest)
+    listed = {MANIFEST_NAME, *(one.description for one in added)}
+    for listing in (manifest, *added):
+        check_lengths(folder, listing.paths)
+        listed.update(listing.paths)
+    check_nothing_else(folder, listed)
+    for listing in (manifest, *added):
+        for name, info in listing.paths.items():
+            check_file(folder / name, info, listing.block_bytes)
     dictionary = (folder / DICTIONARY_NAME).read_bytes()
     words = empty_filter(manifest.entries)
     for shard in range(len(manifest.shards)):
-        lengths, tokens = _check_rows(folder, manifest, shard)
+        lengths, tokens = _check_rows(folder, manifest, added, shard)
         _check_index(folder, manifest, shard, lengths, tokens)
         _check_keys(folder, manifest, shard, lengths, tokens, dictionary)
         add_keys(words, tokens, lengths, manifest.hash_seed)
     _check_filter(folder, manifest, words)
-    sizes = [info.bytes for info in manifest.files.values()]
-    return Report(manifest, len(sizes), sum(sizes))
+    sizes = [info.bytes for listing in (manifest, *added) for info in listing.paths.values()]
+    return Report(manifest, len(sizes), sum(sizes), tuple(added))
 
 
 def _check_rows(
-    folder: Path, manifest: Manifest, shard: int
+    folder: Path, manifest: Manifest, added: Sequence[AddedPayload], shard: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     """Check the rows of all payloads of a shard, and return the keys they agree on."""
-    first, *others = manifest.payloads
-    lengths, tokens = _payload_keys(folder, manifest, shard, first)
-    for payload in others:
-        other = _payload_keys(folder, manifest, shard, payload)
+    files = [(info, rows_name(shard, info.name)) for info in manifest.payloads]
+    first, *others = files + [(one.payload, one.rows(shard)) for one in added]
+    lengths, tokens = read_row_keys(folder / first[1], manifest, shard, first[0])
+    for payload, name in others:
+        other = read_row_keys(folder / name, manifest, shard, payload)
         if not (np.array_equal(other[0], lengths) and np.array_equal(other[1], tokens)):
             raise FormatError(
                 Reason.ROWS_DAMAGED,
                 "two payloads hold different keys",
-                expected=first.name,
+                expected=first[0].name,
                 found=payload.name,
-                where=folder / rows_name(shard, payload.name),
+                where=folder / name,
             )
-    return lengths, tokens
-
-
-def _payload_keys(
-    folder: Path, manifest: Manifest, shard: int, payload: PayloadInfo
-) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    path, count = folder / rows_name(shard, payload.name), manifest.shards[shard].entries
-    layout = manifest.row_layout(payload)
-    check_rows(path, count, layout)
-    rows = MappedRows([path], [0], count, payload.stride).shard_rows(0, count)
-    lengths = np.empty(count, dtype=np.uint8)
-    tokens = np.empty((count, manifest.n_max), dtype=np.uint32)
-    for begin in range(0, count, _CHUNK):
-        part = slice(begin, begin + _CHUNK)
-        lengths[part], tokens[part] = layout.keys(rows[part])
-        if not layout.well_formed(rows[part]):
-            raise FormatError(
-                Reason.ROWS_DAMAGED,
-                "padding is not zero, or a scale is wrong",
-                where=f"{path}, rows from {begin}",
-            )
-    try:
-        check_keys(tokens, lengths, manifest.n_max, manifest.tokenizer.vocab_size)
-    except PhraseMemError as error:
-        raise FormatError(Reason.ROWS_DAMAGED, str(error), where=path) from error
     return lengths, tokens
 
 

@@ -27,17 +27,19 @@ from phrasemem.memfmt.manifest import (
     CorpusInfo,
     EncoderInfo,
     Manifest,
-    PayloadInfo,
     ShardInfo,
     TokenizerInfo,
     parse_manifest,
+    payload_info,
     serialise,
+    used_features,
 )
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.names import DICTIONARY_NAME, FILTER_NAME, required_files, rows_name
 from phrasemem.memfmt.records import train_dictionary
 from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
+from phrasemem.memfmt.sparse import Successors
 from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, write_filter
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "Layout",
     "PayloadSpec",
     "ShardInfo",
+    "Successors",
     "TokenizerInfo",
     "choose_seed",
     "finish_memory",
@@ -109,7 +112,8 @@ def finish_memory(
     """Complete a memory whose shards stand under `staging`, and give it its final name.
 
     Hashes every file, writes the manifest last, flushes everything and renames. A memory that
-    stands at `final` is replaced, adapters included.
+    stands at `final` is replaced, with all that was added to it: adapters and payloads belong to
+    one base.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def finish_memory(
     extra = dict(extra_files or {})
     _copy_extra(staging, extra)
     manifest = _manifest(staging, header, layout, shards, extra)
-    _remove_unlisted(staging, set(manifest.files))
+    durable.remove_unlisted(staging, set(manifest.files))
     data = serialise(manifest)
     parse_manifest(data, staging / MANIFEST_NAME)
     durable.sync_tree(staging)
@@ -175,23 +179,15 @@ def _copy_extra(staging: Path, extra: Mapping[str, Path]) -> None:
             shutil.copyfile(source, target)
 
 
-def _remove_unlisted(staging: Path, listed: set[str]) -> None:
-    for path in sorted(staging.rglob("*"), reverse=True):
-        if path.is_dir() and not path.is_symlink():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif path.relative_to(staging).as_posix() not in listed:
-            path.unlink()
-
-
 def _manifest(
     staging: Path, header: Header, layout: Layout, shards: Sequence[int], extra: Iterable[str]
 ) -> Manifest:
     first_rows = np.concatenate([[0], np.cumsum(shards)]).tolist()
+    payloads = [payload_info(spec, layout.rows(spec)) for spec in layout.payloads]
     fields = {
         "magic": MAGIC,
         "format_version": FORMAT_VERSION,
-        "reader_features": [],
+        "reader_features": used_features(payloads),
         "writer_features": [],
         "created_by": header.created_by,
         "tokenizer": header.tokenizer,
@@ -205,19 +201,7 @@ def _manifest(
             ShardInfo(first_row=first, entries=count)
             for first, count in zip(first_rows, shards, strict=False)
         ],
-        "payloads": [
-            PayloadInfo.model_validate(
-                {
-                    "name": spec.name,
-                    "kind": "dense",
-                    "dim": spec.dim,
-                    "dtype": spec.dtype,
-                    "stride": layout.rows(spec).stride,
-                    "source": spec.source,
-                }
-            )
-            for spec in layout.payloads
-        ],
+        "payloads": payloads,
         "corpora": list(header.corpora),
         "block_bytes": BLOCK_BYTES,
     }

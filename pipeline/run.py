@@ -231,10 +231,10 @@ def _locked(work: Path) -> Iterator[None]:
 
 
 def _size(memory: Path) -> int:
-    """Return the bytes of what was built here: adapters come later and are not counted."""
+    """Return the bytes of what was built here: what is added later is not counted."""
     files = (path for path in memory.rglob("*") if path.is_file())
     return sum(
         path.stat().st_size
         for path in files
-        if path.relative_to(memory).parts[0] != manifest.ADAPTERS_NAME
+        if path.relative_to(memory).parts[0] not in manifest.ADDITIONS
     )

@@ -7,7 +7,6 @@ sub-manifest with the checksums of its files, and ``adapter.safetensors``.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,18 +20,20 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from phrasemem.memfmt import durable
-from phrasemem.memfmt.adapters import DESCRIPTION_NAME, FileEntry
-from phrasemem.memfmt.canonical import checksum_of, sealed
-from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.adapters import (
+    DESCRIPTION_NAME,
+    AdapterError,
+    FileEntry,
+    adapter_folders,
+    read_checked,
+    read_description,
+)
+from phrasemem.memfmt.canonical import sealed
 from phrasemem.memfmt.manifest import ADAPTERS_NAME
 
 TENSORS = "adapter.safetensors"
 POINT = re.compile(r"head|layer:[0-9]{1,4}")
 Gate = Literal["none", "relu-cos"]
-
-
-class AdapterError(PhraseMemError):
-    """An adapter that is missing, damaged, or made for something else."""
 
 
 class _Strict(BaseModel):
@@ -131,7 +132,8 @@ def save_adapter(adapter: Adapter, memory: Path, backbone: str) -> Path:
     with FileLock(folder.parent / f".{backbone}.lock"):
         staging = durable.fresh_staging(folder)
         durable.write_file(staging / TENSORS, data)
-        durable.write_file(staging / DESCRIPTION_NAME, _serialise(description))
+        described = sealed(description.model_dump(mode="json"))
+        durable.write_file(staging / DESCRIPTION_NAME, described)
         durable.sync_tree(staging)
         durable.move_into_place(staging, folder)
     return folder
@@ -150,14 +152,14 @@ def load_adapter(memory: Path, backbone: str) -> Adapter:
         raise AdapterError(
             "this memory has no adapter for this backbone",
             expected=backbone,
-            found=", ".join(_known(folder.parent)) or "no adapter",
+            found=", ".join(path.name for path in adapter_folders(memory)) or "no adapter",
             where=memory,
             hint="make one with: phrasemem calibrate --memory MEMORY --model MODEL",
         )
-    description = _read_description(folder / DESCRIPTION_NAME)
+    description = _describe(folder)
     if description.backbone != backbone or set(description.files) != {TENSORS}:
         raise AdapterError("the adapter is in the wrong folder or incomplete", where=folder)
-    tensors = load_tensors(_checked(folder / TENSORS, description.files[TENSORS]))
+    tensors = load_tensors(read_checked(folder / TENSORS, description.files[TENSORS]))
     if set(tensors) != {"bias", "projection"}:
         raise AdapterError(
             "wrong tensors", expected="bias, projection", found=sorted(tensors), where=folder
@@ -174,47 +176,11 @@ def load_adapter(memory: Path, backbone: str) -> Adapter:
     )
 
 
-def _known(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob(f"[!.]*/{DESCRIPTION_NAME}"))
-
-
-def _serialise(description: _Description) -> bytes:
-    return sealed(description.model_dump(mode="json"))
-
-
-def _read_description(path: Path) -> _Description:
-    data = path.read_bytes()
+def _describe(folder: Path) -> _Description:
     try:
-        value = json.loads(data)
-        checksum = value.pop("checksum", None)
-        description = _Description.model_validate(value)
+        return _Description.model_validate(read_description(folder))
     except ValidationError as error:
         first = error.errors()[0]
         raise AdapterError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}", where=path
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}", where=folder / DESCRIPTION_NAME
         ) from error
-    except (ValueError, AttributeError) as error:
-        raise AdapterError(f"not a JSON object: {error}", where=path) from error
-    if _serialise(description) != data:
-        raise AdapterError(
-            "the adapter's description was altered",
-            expected=checksum_of(value),
-            found=checksum,
-            where=path,
-            hint="calibrate again",
-        )
-    return description
-
-
-def _checked(path: Path, expected: FileEntry) -> bytes:
-    data = path.read_bytes() if path.is_file() else b""
-    found = hashlib.sha256(data).hexdigest()
-    if len(data) != expected.bytes or found != expected.sha256:
-        raise AdapterError(
-            "the adapter's file was altered",
-            expected=expected.sha256,
-            found=found,
-            where=path,
-            hint="calibrate again",
-        )
-    return data

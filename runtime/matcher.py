@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.memfmt.match import agrees
-from phrasemem.memfmt.payload import PayloadReader
+from phrasemem.memfmt.payload import VectorReader
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.runtime.history import Tokens
 from phrasemem.runtime.tiers import HostTier
@@ -63,7 +63,7 @@ class Matcher:
     Parameters
     ----------
     reader : MemoryReader
-    payload : PayloadReader
+    payload : VectorReader
     tier : HostTier
         Over the same payload.
     shuffle_seed : int, optional
@@ -78,7 +78,7 @@ class Matcher:
     def __init__(
         self,
         reader: MemoryReader,
-        payload: PayloadReader,
+        payload: VectorReader,
         tier: HostTier,
         shuffle_seed: int | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.manifest import Manifest
-from phrasemem.memfmt.payload import PayloadReader
+from phrasemem.memfmt.payload import VectorReader
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.remote_cache import is_url, open_memory_path
 from phrasemem.runtime.tiers import HostTier, TierStats
@@ -24,7 +24,7 @@ class PhraseMemory:
     Parameters
     ----------
     reader : MemoryReader
-    payload : PayloadReader
+    payload : VectorReader
         The vector column that is injected.
     tier : HostTier
 
@@ -33,7 +33,7 @@ class PhraseMemory:
     Several models and threads may share one.
     """
 
-    def __init__(self, reader: MemoryReader, payload: PayloadReader, tier: HostTier) -> None:
+    def __init__(self, reader: MemoryReader, payload: VectorReader, tier: HostTier) -> None:
         self.reader = reader
         self.payload = payload
         self.tier = tier
@@ -66,7 +66,7 @@ class PhraseMemory:
         FormatError
             If the memory is damaged or lacks the payload.
         PhraseMemError
-            If it cannot be fetched.
+            If it cannot be fetched, or the payload is no vector column.
         """
         if dram_bytes < 0:
             raise PhraseMemError("wrong dram_bytes", expected="0 or more", found=dram_bytes)
@@ -74,6 +74,13 @@ class PhraseMemory:
         reader = MemoryReader.open(folder, check=check)
         try:
             column = reader.payload(payload)
+            if not isinstance(column, VectorReader):
+                raise PhraseMemError(
+                    "this payload holds successors, and only vectors can be injected",
+                    expected="a dense payload",
+                    found=f"{payload!r}, which is {column.info.kind}",
+                    where=path,
+                )
         except PhraseMemError:
             reader.close()
             raise

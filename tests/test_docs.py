@@ -55,7 +55,8 @@ COMMANDS = shell_commands()
 
 
 def commands_of(program: str) -> list[str]:
-    return sorted({c for _, c in COMMANDS if shlex.split(c)[0] == program})
+    # In the order of the pages: a command may use what one before it has made.
+    return [*dict.fromkeys(c for _, c in COMMANDS if shlex.split(c)[0] == program)]
 
 
 def test_only_known_kinds_of_block() -> None:

@@ -7,23 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from phrasemem.memfmt.adapters import adapter_folders, read_description
-from phrasemem.memfmt.manifest import ADAPTERS_NAME, Manifest
+from phrasemem.memfmt.additions import is_addition
+from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.remote.licences import redistributable
 from phrasemem.memfmt.remote.version import Version
+from phrasemem.memfmt.verify import Report
 
 _CONDITIONS = ("tokens", "frozen", "attached", "shuffled")
 
 
-def card(folder: Path, manifest: Manifest, version: Version) -> str:
+def card(folder: Path, report: Report, version: Version) -> str:
     """Describe a memory in Markdown: corpora with licences, model, encoder, sizes, quality.
 
     Equal memories give equal cards.
     """
+    manifest = report.manifest
     parts = [
         f"# Phrase memory {version.version}",
         "A phrase memory for a frozen language model, made by phrasemem. Nothing in it is run.",
         f"Fetch it with `phrasemem pull REGISTRY@{version.version}`.",
-        *_facts(manifest, version),
+        *_facts(report, version),
         "## Corpora",
         *_corpora(folder, manifest),
         "## Files",
@@ -53,21 +56,27 @@ def _row(cells: Sequence[object]) -> str:
     return f"| {' | '.join(plain)} |"
 
 
-def _facts(manifest: Manifest, version: Version) -> list[str]:
+def _facts(report: Report, version: Version) -> list[str]:
+    manifest = report.manifest
     tokenizer, encoder = manifest.tokenizer, manifest.encoder
-    payloads = [f"{p.name} ({p.kind}, {p.dim} x {p.dtype})" for p in manifest.payloads]
+    added = [("added payloads", _payloads([one.payload for one in report.added]))]
     return _table(
         ("", ""),
         [
             ("entries", f"{manifest.entries:,} keys of up to {manifest.n_max} tokens"),
             ("tokenizer", f"{tokenizer.name} ({tokenizer.fingerprint[:12]})"),
             ("encoder", "none" if encoder is None else f"{encoder.id}, {encoder.dim} dimensions"),
-            ("payloads", ", ".join(payloads)),
+            ("payloads", _payloads(manifest.payloads)),
+            *(added if report.added else ()),
             ("format", f"{manifest.format_version}, written by {manifest.created_by}"),
             ("size", f"{len(version.files):,} files, {version.bytes:,} bytes"),
             ("manifest", version.manifest),
         ],
     )
+
+
+def _payloads(payloads: Iterable[PayloadInfo]) -> str:
+    return ", ".join(f"{p.name} ({p.kind}, {p.dim} x {p.dtype})" for p in payloads)
 
 
 def _corpora(folder: Path, manifest: Manifest) -> list[str]:
@@ -96,7 +105,8 @@ def _sizes(version: Version) -> list[str]:
     """Sum the sizes over shards: files of one kind have one name."""
     sizes: dict[str, list[int]] = {}
     for path, entry in version.files.items():
-        kind = ADAPTERS_NAME if path.startswith(f"{ADAPTERS_NAME}/") else path.rpartition("/")[2]
+        parts = path.split("/")
+        kind = parts[0] if is_addition(path) else parts[-1]
         sizes.setdefault(kind, []).append(entry.bytes)
     rows = [(name, len(found), f"{sum(found):,}") for name, found in sorted(sizes.items())]
     return _table(("file", "number", "bytes"), rows)

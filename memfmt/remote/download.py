@@ -10,7 +10,7 @@ from typing import IO
 import xxhash
 
 from phrasemem.memfmt.adapters import FileEntry, entry_of
-from phrasemem.memfmt.manifest import Manifest
+from phrasemem.memfmt.manifest import Listing
 from phrasemem.memfmt.remote.errors import TransferError
 from phrasemem.memfmt.remote.retry import Patience, UnfinishedError, failure_types, is_hopeless
 from phrasemem.memfmt.remote.store import Store
@@ -32,16 +32,15 @@ class Blocks:
     size: int = 1 << 20
     digests: str = ""
 
-    @classmethod
-    def of(cls, manifest: Manifest, name: str) -> Blocks:
-        """Return those of a file that the manifest names, or none."""
-        info = manifest.files.get(name)
-        return cls() if info is None else cls(manifest.block_bytes, info.blocks)
-
     def agrees(self, number: int, block: bytes) -> bool:
         """Tell whether a block is as it was published; where there is no checksum, it is."""
         expected = self.digests[16 * number : 16 * number + 16]
         return not expected or xxhash.xxh3_64_hexdigest(block) == expected
+
+
+def blocks_of(listing: Listing) -> dict[str, Blocks]:
+    """Return those of all files that a manifest names, by path."""
+    return {name: Blocks(listing.block_bytes, info.blocks) for name, info in listing.paths.items()}
 
 
 def download(

@@ -25,6 +25,9 @@ _EXTRAS = {
 }
 _SECONDS_TO_CONNECT = 30
 _SECONDS_OF_SILENCE = 60
+# Every byte is compared with the checksums of the version as it arrives. Those that a server
+# keeps beside an object are stale in some servers after the object was replaced.
+_S3_CONFIG = {"response_checksum_validation": "when_required"}
 
 
 @contextmanager
@@ -74,6 +77,10 @@ def _store(url: str, protocol: str) -> Store:
         options["client_kwargs"] = _http_options()
     if protocol == "hf":
         options = {}
+    if protocol in ("s3", "s3a"):
+        options["config_kwargs"] = _S3_CONFIG | fsspec.config.conf.get("s3", {}).get(
+            "config_kwargs", {}
+        )
     try:
         filesystem, root = fsspec.core.url_to_fs(url, **options)
     except (ValueError, ImportError) as error:

@@ -12,16 +12,17 @@ from pathlib import Path
 from filelock import FileLock
 
 from phrasemem.memfmt import durable
-from phrasemem.memfmt.adapters import FileEntry, adapter_files
+from phrasemem.memfmt.adapters import FileEntry
+from phrasemem.memfmt.added_payload import is_description, parse_added
+from phrasemem.memfmt.additions import addition_files, is_addition
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.manifest import (
-    ADAPTERS_NAME,
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     Manifest,
     parse_manifest,
 )
-from phrasemem.memfmt.remote.download import Blocks, download
+from phrasemem.memfmt.remote.download import Blocks, blocks_of, download
 from phrasemem.memfmt.remote.errors import RegistryError, TransferError
 from phrasemem.memfmt.remote.lookup import resolve
 from phrasemem.memfmt.remote.opening import open_store
@@ -148,6 +149,15 @@ def _check_space(version: Version, staging: Path) -> None:
 def _fetch_manifest(store: Store, version: Version, staging: Path, patience: Patience) -> Manifest:
     entry = version.files[MANIFEST_NAME]
     where = store.where(version_name(version.version))
+    _refuse_long(entry, where)
+    path = staging / MANIFEST_NAME
+    download(store, entry, path, Blocks(), patience)
+    manifest = parse_manifest(path.read_bytes(), path)
+    check_against(version, manifest, where)
+    return manifest
+
+
+def _refuse_long(entry: FileEntry, where: str) -> None:
     if entry.bytes > MAX_MANIFEST_BYTES:
         raise RegistryError(
             "the manifest is too long",
@@ -155,11 +165,6 @@ def _fetch_manifest(store: Store, version: Version, staging: Path, patience: Pat
             found=entry.bytes,
             where=where,
         )
-    path = staging / MANIFEST_NAME
-    download(store, entry, path, Blocks(), patience)
-    manifest = parse_manifest(path.read_bytes(), path)
-    check_against(version, manifest, where)
-    return manifest
 
 
 def _remove_others(staging: Path, version: Version) -> None:
@@ -184,24 +189,33 @@ def _fetch_files(
 ) -> tuple[int, int]:
     """Fetch everything but the manifest; return the bytes that travelled and those that did not."""
     fetched: list[int] = []
+    blocks = blocks_of(manifest)
 
-    def job(name: str, entry: FileEntry) -> None:
-        target = staging / name
+    def job(name: str) -> None:
+        entry, target = version.files[name], staging / name
         if not copied(entry, target, known):
-            fetched.append(download(store, entry, target, Blocks.of(manifest, name), patience))
+            checks = blocks.get(name, Blocks())
+            fetched.append(download(store, entry, target, checks, patience))
 
-    rest = {name: entry for name, entry in version.files.items() if name != MANIFEST_NAME}
+    rest = set(version.files) - {MANIFEST_NAME}
+    # Manifests of payloads first: they have the checksums of the blocks of the others.
+    described = sorted(filter(is_description, rest))
+    for name in described:
+        _refuse_long(version.files[name], store.where(version_name(version.version)))
+    run_all([partial(job, name) for name in described], workers, patience)
+    for name in described:
+        blocks |= blocks_of(parse_added((staging / name).read_bytes(), staging / name))
     # The longest first: so that no thread is left alone with one at the end.
-    order = sorted(rest, key=lambda name: (-rest[name].bytes, name))
-    run_all([partial(job, name, rest[name]) for name in order], workers, patience)
-    total = sum(entry.bytes for entry in rest.values())
+    order = sorted(rest.difference(described), key=lambda name: (-version.files[name].bytes, name))
+    run_all([partial(job, name) for name in order], workers, patience)
+    total = sum(version.files[name].bytes for name in rest)
     return sum(fetched), max(0, total - sum(fetched))
 
 
 def _verify(staging: Path, version: Version) -> Report:
     report = verify(staging)
-    listed = {n: e for n, e in version.files.items() if n.startswith(f"{ADAPTERS_NAME}/")}
-    if (found := adapter_files(staging)) != dict(sorted(listed.items())):
+    listed = {name: entry for name, entry in version.files.items() if is_addition(name)}
+    if (found := addition_files(staging, report.added)) != dict(sorted(listed.items())):
         differing = sorted(n for n in found.keys() | listed if found.get(n) != listed.get(n))
-        raise RegistryError("version and adapter name different files", where=differing[0])
+        raise RegistryError("version and addition name different files", where=differing[0])
     return report

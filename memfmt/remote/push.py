@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from phrasemem.memfmt.adapters import FileEntry, adapter_files, entry_of
-from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest
+from phrasemem.memfmt.adapters import FileEntry, entry_of
+from phrasemem.memfmt.additions import addition_files
+from phrasemem.memfmt.manifest import MANIFEST_NAME
 from phrasemem.memfmt.remote.card import card
 from phrasemem.memfmt.remote.errors import RegistryError, TransferError
 from phrasemem.memfmt.remote.licences import check_licences
@@ -28,7 +29,7 @@ from phrasemem.memfmt.remote.version import (
     serialise,
     version_name,
 )
-from phrasemem.memfmt.verify import verify
+from phrasemem.memfmt.verify import Report, verify
 
 CARD_NAME = "README.md"
 _NUMBERED = re.compile(r"v([1-9][0-9]{0,8})\.json")
@@ -66,7 +67,7 @@ def push(
     workers: int = DEFAULT_WORKERS,
     patience: Patience | None = None,
 ) -> Pushed:
-    """Publish a memory, with its adapters.
+    """Publish a memory, with all that was added to it.
 
     Blobs that the registry holds do not travel. The version is written last, so that a push that
     was cut is never seen; the same push again goes on where it stopped.
@@ -105,10 +106,11 @@ def push(
         checked_name(name)
     if version in aliases:
         raise RegistryError("a name cannot be version and alias at once", found=version)
-    manifest = verify(folder).manifest
+    report = verify(folder)
+    manifest = report.manifest
     if not accept_licence:
         check_licences(folder, manifest)
-    files = contents(folder, manifest)
+    files = contents(folder, report)
     with open_store(registry) as store:
         if store.read_only:
             raise RegistryError("this registry can only be read", where=registry)
@@ -120,7 +122,7 @@ def push(
                 if already and not check_blobs
                 else send_blobs(store, folder, files, check_blobs, workers, patience)
             )
-            text = card(folder, manifest, chosen).encode()
+            text = card(folder, report, chosen).encode()
             if not already:
                 chosen = _publish(store, chosen, text, version is None, patience)
             _move_aliases(store, chosen.version, aliases, text, patience)
@@ -128,10 +130,11 @@ def push(
     return Pushed(chosen, sent[0], unique - sent[0], sent[1], already)
 
 
-def contents(folder: Path, manifest: Manifest) -> dict[str, FileEntry]:
-    """List the files of a memory that was verified, adapters included, by path."""
-    files = {MANIFEST_NAME: entry_of(folder / MANIFEST_NAME), **adapter_files(folder)}
-    for name, info in manifest.files.items():
+def contents(folder: Path, report: Report) -> dict[str, FileEntry]:
+    """List the files of a memory that was verified, additions included, by path."""
+    files = addition_files(folder, report.added)
+    files[MANIFEST_NAME] = entry_of(folder / MANIFEST_NAME)
+    for name, info in report.manifest.files.items():
         files[name] = FileEntry(bytes=info.bytes, sha256=info.sha256)
     return dict(sorted(files.items()))
 

@@ -7,20 +7,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from phrasemem.memfmt.adapters import FileEntry, entry_of
+from phrasemem.memfmt.added_payload import read_added
+from phrasemem.memfmt.additions import addition_files
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.files import read_manifest
 
 
 def known_files(memories: Sequence[Path]) -> dict[str, Path]:
-    """Return the files of memories on this machine by their sha256."""
+    """Return the files of memories on this machine, additions included, by their sha256."""
     known: dict[str, Path] = {}
     for memory in memories:
-        try:
-            manifest = read_manifest(memory)
-        except (PhraseMemError, OSError):
-            continue  # nothing to reuse there
-        known |= {info.sha256: memory / name for name, info in manifest.files.items()}
+        for listed in (_own_files, _added_files):
+            try:
+                known |= {sha256: memory / name for name, sha256 in listed(memory).items()}
+            except (PhraseMemError, OSError):
+                break  # nothing to reuse there
     return known
+
+
+def _own_files(memory: Path) -> dict[str, str]:
+    return {name: info.sha256 for name, info in read_manifest(memory).files.items()}
+
+
+def _added_files(memory: Path) -> dict[str, str]:
+    files = addition_files(memory, read_added(memory, read_manifest(memory)))
+    return {name: entry.sha256 for name, entry in files.items()}
 
 
 def copied(entry: FileEntry, target: Path, known: dict[str, Path]) -> bool:

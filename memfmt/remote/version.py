@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phrasemem.memfmt.adapters import FileEntry
+from phrasemem.memfmt.additions import is_addition
 from phrasemem.memfmt.canonical import canonical, checksum_of, sealed, unique_names
-from phrasemem.memfmt.manifest import ADAPTERS_NAME, MANIFEST_NAME, Manifest
+from phrasemem.memfmt.manifest import ADAPTERS_NAME, MANIFEST_NAME, PAYLOADS_NAME, Manifest
 from phrasemem.memfmt.remote.errors import RegistryError
 
 REGISTRY_VERSION = "1.0"
@@ -19,7 +20,8 @@ MAX_VERSION_BYTES = 1 << 26
 MAX_ALIAS_BYTES = 1 << 12
 _MAX_PATH = 512
 _MAX_PART = 255
-_PLAIN_ADAPTER_DEPTH = 3
+_DEPTHS = {ADAPTERS_NAME: (3,), PAYLOADS_NAME: (3, 4)}
+"""Parts of the paths of additions: folders of plain files, and in payloads of shards too."""
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 _Major1 = Annotated[str, Field(pattern=r"^1\.[0-9]{1,4}$")]
@@ -38,7 +40,7 @@ class Version(_Strict):
     manifest : str
         sha256 of the memory's manifest.json.
     files : dict of str to FileEntry
-        Every file of the memory by its path: manifest.json, what that names, and the adapters.
+        Every file of the memory by its path: manifest.json, what that names, and the additions.
         The bytes of a file are the blob of its sha256.
     """
 
@@ -186,9 +188,12 @@ def _is_safe(name: str) -> bool:
     plain = name.isprintable() and "\\" not in name and ":" not in name
     short = len(name.encode()) <= _MAX_PATH and all(len(p.encode()) <= _MAX_PART for p in parts)
     inside = not {"", ".", ".."} & set(parts)
-    # An adapter is a folder of plain files; a leading dot marks an unfinished one.
-    adapter = len(parts) == _PLAIN_ADAPTER_DEPTH and not parts[1].startswith(".")
-    return plain and short and inside and (parts[0] != ADAPTERS_NAME or adapter)
+    return plain and short and inside and (parts[0] not in _DEPTHS or _is_added(parts))
+
+
+def _is_added(parts: list[str]) -> bool:
+    """Whether a path below an additions folder is that of a file of a finished addition."""
+    return len(parts) in _DEPTHS[parts[0]] and not parts[1].startswith(".")
 
 
 def check_against(version: Version, manifest: Manifest, where: str) -> None:
@@ -206,7 +211,7 @@ def check_against(version: Version, manifest: Manifest, where: str) -> None:
     named = {
         name: entry
         for name, entry in version.files.items()
-        if name != MANIFEST_NAME and not name.startswith(f"{ADAPTERS_NAME}/")
+        if name != MANIFEST_NAME and not is_addition(name)
     }
     differing = sorted(
         name for name in listed.keys() | named if listed.get(name) != named.get(name)

@@ -20,12 +20,14 @@ _COMMANDS = {
     "eval": "Perplexity on held-out text: frozen, attached, shuffled.",
     "extend": "Add corpora to a memory without the text that it was built from.",
     "generate": "Generate text, frozen and with memory, side by side.",
+    "inspect": "Show what a memory holds, and where its bytes are.",
     "lookup": "Find the phrases of a text in a memory.",
     "merge": "Make one memory of several.",
     "publish": "Copy a verified memory to another folder.",
     "pull": "Fetch a memory from a registry.",
     "push": "Publish a memory in a registry.",
     "retokenize": "Give the phrases of a memory the keys of another tokenizer.",
+    "sql": "Run SQL over the catalogue of a memory.",
     "verify": "Check every byte of a memory.",
 }
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
 from phrasemem.memfmt.errors import MissingExtraError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -20,9 +21,9 @@ def backbone_options(command: _Command) -> _Command:
             click.option(
                 "--memory",
                 "memory_path",
-                type=click.Path(path_type=Path),
+                type=MEMORY,
                 required=True,
-                help="Folder of the memory.",
+                help="Folder of the memory, or the URL of a published one.",
             ),
             click.option(
                 "--model",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
 from phrasemem.memfmt.errors import PhraseMemError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class _Hit:
 
 
 @click.command("lookup")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=MEMORY, metavar="MEMORY")
 @click.argument("text")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--single", is_flag=True, help="Show single tokens that have rows too.")
@@ -34,7 +35,7 @@ class _Hit:
     "--tokenizer", metavar="REF", help="Load the tokenizer from here, not from where it came."
 )
 def command(path: Path, text: str, as_json: bool, single: bool, tokenizer: str | None) -> None:
-    """Find the phrases of the memory at PATH that occur in TEXT, nested ones too.
+    """Find the phrases of the MEMORY that occur in TEXT, nested ones too.
 
     TEXT is read both as given and as if a space stood before it, since most phrases begin
     with the space of their first word.

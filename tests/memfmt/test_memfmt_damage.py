@@ -18,8 +18,11 @@ from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.keys import token_key
 from phrasemem.memfmt.manifest import BLOCK_BYTES, FileInfo, Manifest, parse_manifest, serialise
+from phrasemem.memfmt.payloads import add_payload
 from phrasemem.memfmt.reader import MemoryReader
+from phrasemem.memfmt.sparse import Successors
 from phrasemem.memfmt.verify import verify
+from phrasemem.memfmt.writer import PayloadSpec
 
 ROWS, INDEX, KEYS = (f"shard-00001/{n}" for n in ("rows-small.arrow", "index.arrow", "keys.mdb"))
 
@@ -271,10 +274,40 @@ for number in range(changes):
 """
 
 
+GOLDEN_SPARSE = Path(__file__).parent / "golden" / "v1.0-sparse"
+
+
+def add_payloads(memory: Path) -> None:
+    """Add vectors and successors, and remove the locks, which no damage can reach."""
+    add_payload(
+        memory,
+        PayloadSpec("more", 3),
+        lambda _, lengths, tokens: tokens[:, :3].astype(np.float32),
+    )
+    add_payload(
+        memory,
+        PayloadSpec("next", 2, kind="sparse"),
+        lambda _, lengths, tokens: Successors(
+            tokens[:, :1] + np.arange(2, dtype=np.uint32),
+            np.ones((len(tokens), 2), np.float32),
+            np.ones((len(tokens), 2), np.float32),
+            np.minimum(lengths, 1),
+        ),
+    )
+    for lock in (memory / "payloads").glob(".*.lock"):
+        lock.unlink()
+
+
 @pytest.mark.parametrize(
-    ("seed", "changes"), [(11, 200), pytest.param(12, 1000, marks=pytest.mark.slow)]
+    ("sparse", "seed", "changes"),
+    [(False, 11, 200), (True, 13, 100), pytest.param(False, 12, 1000, marks=pytest.mark.slow)],
 )
-def test_flips_and_truncations_are_found_and_none_kills_the_process(memory, seed, changes):
+def test_flips_and_truncations_are_found_and_none_kills_the_process(memory, sparse, seed, changes):
+    if sparse:
+        shutil.rmtree(memory)
+        shutil.copytree(GOLDEN_SPARSE, memory)
+    else:
+        add_payloads(memory)
     # A process of its own, since the failure to be excluded is SIGBUS.
     run = subprocess.run(
         [sys.executable, "-c", _MUTATE, str(memory), str(seed), str(changes)],
@@ -289,6 +322,16 @@ def test_flips_and_truncations_are_found_and_none_kills_the_process(memory, seed
         assert line["file"] in line["verify"], line
         assert line["file"] in line["full"], line
     verify(memory)
+
+
+def test_truncated_rows_of_an_added_payload_are_an_error_before_they_are_mapped(memory):
+    add_payloads(memory)
+    path = memory / "payloads" / "next" / "shard-00001" / "rows.arrow"
+    path.write_bytes(path.read_bytes()[:5000])
+    for call in (lambda: verify(memory), lambda: MemoryReader.open(memory)):
+        error = refusal(call)
+        assert error.reason is Reason.FILE_LENGTH
+        assert str(path) in str(error)
 
 
 _READ_DAMAGED = """

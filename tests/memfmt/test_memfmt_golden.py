@@ -13,11 +13,23 @@ from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.manifest import FORMAT_VERSION
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.records import Record
+from phrasemem.memfmt.sparse import Successors
 from phrasemem.memfmt.verify import verify
 
 HERE = Path(__file__).parent
 # The manifest holds the checksums of all else. A line that was released is never changed.
-RELEASED = {"1.0": "0cd11069e2428b61554d614c060b8a5868f1177cd520c82176a5cb31ba319d52"}
+RELEASED = {
+    "1.0": "0cd11069e2428b61554d614c060b8a5868f1177cd520c82176a5cb31ba319d52",
+    "1.0-sparse": "233f6bf25fa2a1bab8448ac4ef0a43e6bf04b3e3893f77314b7415770d6da436",
+}
+# The same for payloads that were added: of the whole, by version and name.
+ADDED = {
+    ("1.0-sparse", "added"): "2a8efc1ec12be0ca87cb694d12c708d77470fbe257517f4c4868f913d3b32fc1",
+    (
+        "1.0-sparse",
+        "added-next",
+    ): "04bf568bbed5cd0fabbdf94934cd45182c197daebc8d13b43b1199c13552ea00",
+}
 
 
 def test_this_version_has_a_golden_memory():
@@ -34,6 +46,12 @@ def test_golden_memories_are_as_they_were_released(version):
     verify(path)
 
 
+@pytest.mark.parametrize(("version", "name"), ADDED)
+def test_added_payloads_are_as_they_were_released(version, name):
+    path = HERE / "golden" / f"v{version}" / "payloads" / name / "payload.json"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == ADDED[version, name]
+
+
 @pytest.mark.parametrize("version", RELEASED)
 def test_golden_memories_are_read_as_they_always_were(version):
     values = json.loads((HERE / "golden" / f"v{version}.json").read_text())
@@ -42,17 +60,27 @@ def test_golden_memories_are_read_as_they_always_were(version):
         rows = reader.get_many(keys)
         assert rows.tolist() == [value["row"] for value in values]
         assert len(reader) == len(keys) >= 24
-        for name in ("semantic", "small"):
-            expected = np.array([value[name] for value in values], dtype=np.float32)
-            assert reader.payload(name).gather(rows).tolist() == expected.tolist()
+        fields = ("text", "score", "counts", "documents")
+        assert set(values[0]) == {"key", "row", *fields, *reader.payload_names}
+        for name in reader.payload_names:
+            found = reader.payload(name).gather(rows)
+            assert plain(found) == [value[name] for value in values]
         found = {tokens: record for tokens, _, record in reader.prefix(())}
         assert list(found) == sorted(keys)
         for key, value in zip(keys, values, strict=True):
-            fields = ("text", "score", "counts", "documents")
             assert found[key] == Record(*(value[field] for field in fields))
         text = np.array([[token for key in keys for token in key]])
         matched = reader.longest_match(text)
         assert set(matched.lengths.ravel().tolist()) == {1, 2, 3, 4}
+
+
+def plain(column: np.ndarray | Successors) -> list:
+    """Rows of a payload in the form of the JSON files: exact numbers."""
+    if isinstance(column, Successors):
+        names, parts = zip(*vars(column).items(), strict=True)
+        rows = zip(*(part.astype(float).tolist() for part in parts), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    return column.astype(float).tolist()
 
 
 @pytest.mark.parametrize(

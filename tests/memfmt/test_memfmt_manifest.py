@@ -103,6 +103,7 @@ def test_json_in_another_form_is_refused(manifest):
         "a\\b",
         "C:x",
         "adapters/x",
+        "payloads/x",
         "manifest.json",
         "a/\n",
     ],
@@ -137,8 +138,27 @@ BREAKAGES = {
         "two payload entries have one name",
     ),
     "a payload kind of the future": (
-        lambda m: m | {"payloads": [m["payloads"][0] | {"kind": "sparse"}]},
+        lambda m: m | {"payloads": [m["payloads"][0] | {"kind": "grid"}]},
         "kind",
+    ),
+    "a sparse payload without its feature": (
+        lambda m: (
+            m
+            | {"payloads": [m["payloads"][0] | {"kind": "sparse", "stride": 128}, m["payloads"][1]]}
+        ),
+        "reader features [], but ['sparse-payloads'] are used",
+    ),
+    "a feature that nothing uses": (
+        lambda m: m | {"reader_features": ["sparse-payloads"]},
+        "reader features ['sparse-payloads'], but [] are used",
+    ),
+    "sparse bytes": (
+        lambda m: m | {"payloads": [m["payloads"][1] | {"kind": "sparse"}]},
+        "a sparse payload is of at most 255 x float16, not 12 x int8",
+    ),
+    "too many successors": (
+        lambda m: m | {"payloads": [m["payloads"][0] | {"kind": "sparse", "dim": 256}]},
+        "a sparse payload is of at most 255 x float16, not 256 x float16",
     ),
     "a wrong stride": (
         lambda m: m | {"payloads": [m["payloads"][0] | {"stride": 128}, m["payloads"][1]]},

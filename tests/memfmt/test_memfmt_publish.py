@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from phrasemem.cli import cli, main
+from phrasemem.memfmt.adapters import AdapterFilesError
+from phrasemem.memfmt.canonical import sealed
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
+from phrasemem.memfmt.payloads import add_payload
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.transport import copy_memory
 from phrasemem.memfmt.verify import verify
+from phrasemem.memfmt.writer import PayloadSpec
 
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=True)
 
 
-def test_a_copy_is_the_same_bytes_with_adapters(memory_path, tmp_path):
+def zeros(lengths: np.ndarray, dim: int) -> np.ndarray:
+    return np.zeros((len(lengths), dim), np.float32)
+
+
+def write_adapter(memory: Path) -> Path:
+    folder = memory / "adapters" / "abc"
+    folder.mkdir(parents=True)
+    entry = {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    (folder / "adapter.json").write_bytes(sealed({"files": {"tensors": entry}}))
+    (folder / "tensors").write_bytes(b"abc")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["adapter.json", "tensors"])
+def test_a_damaged_adapter_is_not_published(memory_path, tmp_path, name):
     source = Path(shutil.copytree(memory_path, tmp_path / "source"))
-    (source / "adapters" / "abc").mkdir(parents=True)
-    (source / "adapters" / "abc" / "adapter.json").write_text("{}")
+    path = write_adapter(source) / name
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"abc", b"abd") if name == "tensors" else data[:-1])
+    with pytest.raises(AdapterFilesError, match="was altered"):
+        copy_memory(source, tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_copy_is_the_same_bytes_with_all_additions(memory_path, tmp_path):
+    source = Path(shutil.copytree(memory_path, tmp_path / "source"))
+    write_adapter(source)
+    add_payload(source, PayloadSpec("more", 3), lambda _, n, tokens: zeros(n, 3))
+    names = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    names -= {Path("payloads/.more.lock")}
+    (source / "payloads" / ".other.writing").mkdir()
+    (source / "payloads" / ".other.writing" / "half").touch()
+    (source / "adapters" / ".abc.lock").touch()
     report = copy_memory(source, tmp_path / "deep" / "copy")
     assert report == verify(source)
-    names = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     copied = tmp_path / "deep" / "copy"
     assert names == {path.relative_to(copied) for path in copied.rglob("*") if path.is_file()}
     assert all((source / name).read_bytes() == (copied / name).read_bytes() for name in names)

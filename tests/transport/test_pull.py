@@ -6,13 +6,16 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from phrasemem.memfmt.errors import FormatError, PhraseMemError
+from phrasemem.memfmt.payloads import add_payload
 from phrasemem.memfmt.remote.errors import RegistryError, TransferError
 from phrasemem.memfmt.remote.pull import pull
 from phrasemem.memfmt.remote.push import push
 from phrasemem.memfmt.remote.version import Version, blob_name, parse_version, serialise
+from phrasemem.memfmt.writer import PayloadSpec
 
 from .conftest import bytes_of
 
@@ -63,6 +66,76 @@ def test_a_memory_that_is_replaced_gives_what_it_has(memory, changed_memory, reg
     assert done.reused > 3 << 20
     assert bytes_of(tmp_path / "copy") == bytes_of(changed_memory)
     assert others(tmp_path) == {"copy"}
+
+
+@pytest.fixture
+def enriched(memory: Path, tmp_path: Path) -> Path:
+    """The memory with an added payload."""
+    path = Path(shutil.copytree(memory, tmp_path / "enriched"))
+    add_payload(path, PayloadSpec("more", 300), lambda _, n, tokens: noise(len(n), 300))
+    return path
+
+
+def noise(count: int, dim: int) -> np.ndarray:
+    return np.random.default_rng(count).standard_normal((count, dim)).astype(np.float16)
+
+
+def test_an_added_payload_travels_alone_and_is_not_fetched_again(
+    memory, enriched, registry, tmp_path
+):
+    pull(str(registry), tmp_path / "copy")
+    pushed = push(enriched, str(registry))
+    own = [path.stat().st_size for path in enriched.glob("payloads/[!.]*/**/*.*")]
+    assert (pushed.version.version, pushed.sent, pushed.sent_bytes) == ("v2", len(own), sum(own))
+    done = pull(str(registry), tmp_path / "copy", replace=True)
+    assert done.fetched == sum(own)
+    assert bytes_of(tmp_path / "copy") == bytes_of(enriched)
+    assert [one.name for one in done.report.added] == ["more"]
+    again = pull(str(registry), tmp_path / "again", reuse=[tmp_path / "copy"])
+    assert again.fetched == 0
+    assert bytes_of(tmp_path / "again") == bytes_of(enriched)
+    card = (registry / "README.md").read_text()
+    assert "| added payloads | more (dense, 300 x float16) |" in card
+    assert f"| payloads | {len(own)} | {sum(own):,} |" in card
+
+
+def test_altered_rows_of_an_added_payload_are_told_by_their_block(enriched, tmp_path):
+    registry = tmp_path / "registry"
+    done = push(enriched, str(registry))
+    entry = done.version.files["payloads/more/shard-00001/rows.arrow"]
+    (registry / blob_name(entry.sha256)).write_bytes(bytes(entry.bytes))
+    with pytest.raises(TransferError, match="block 0 arrived altered"):
+        pull(str(registry), tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_damaged_payload_is_not_published(enriched, tmp_path):
+    path = enriched / "payloads" / "more" / "shard-00000" / "rows.arrow"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(FormatError, match="block-checksum"):
+        push(enriched, str(tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["payloads/.x/payload.json", "payloads/x", "payloads/a/b/c/d"])
+def test_a_version_cannot_name_what_is_no_payload(registry, tmp_path, name):
+    files = files_of(registry)
+    rewrite(registry, {"files": files | {name: files["records.zdict"]}})
+    with pytest.raises(RegistryError, match="unsafe path"):
+        pull(str(registry), tmp_path / "copy")
+
+
+def test_a_payload_of_another_memory_is_refused_on_arrival(enriched, changed_memory, tmp_path):
+    mixed = Path(shutil.copytree(changed_memory, tmp_path / "mixed"))
+    push(mixed, str(tmp_path / "registry"))
+    push(enriched, str(tmp_path / "registry"))
+    path = tmp_path / "registry" / "versions" / "v2.json"
+    added = parse_version(path.read_bytes(), "", "v2").model_dump()["files"]
+    added = {name: entry for name, entry in added.items() if name.startswith("payloads/")}
+    rewrite(tmp_path / "registry", {"files": files_of(tmp_path / "registry") | added})
+    with pytest.raises(FormatError, match="payload-base"):
+        pull(f"{tmp_path / 'registry'}@v1", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 def test_what_is_damaged_here_is_not_reused(memory, registry, tmp_path):

@@ -1,4 +1,4 @@
-"""Publishing to and fetching from an S3 server on loopback (moto), through s3fs."""
+"""Publishing to and fetching from two S3 servers on loopback (moto, rclone), through s3fs."""
 
 from __future__ import annotations
 
@@ -57,10 +57,18 @@ def test_only_what_changed_travels(memory, changed_memory, bucket, tmp_path, has
 def test_a_version_is_created_once(memory, bucket, hasty):
     push(memory, f"{bucket}/registry", patience=hasty)
     before = files(bucket)
+    with open_store(f"{bucket}/registry") as store, pytest.raises(FileExistsError):
+        store.create(version_name("v1"), b"{}")
+    assert files(bucket) == before
+
+
+# rclone's server knows no conditions on writes (If-None-Match).
+@pytest.mark.parametrize("s3", ["moto"], indirect=True)
+def test_the_server_itself_refuses_to_create_a_version_twice(memory, bucket, hasty):
+    push(memory, f"{bucket}/registry", patience=hasty)
+    before = files(bucket)
     with open_store(f"{bucket}/registry") as store:
-        with pytest.raises(FileExistsError):
-            store.create(version_name("v1"), b"{}")
-        # As if another writer came between the look and the write: the server itself refuses.
+        # As if another writer came between the look and the write.
         store.size = lambda name: None  # type: ignore[method-assign]
         with pytest.raises(FileExistsError):
             store.create(version_name("v1"), b"{}")
