@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.manifest import PayloadInfo
 from phrasemem.memfmt.names import FILTER_NAME, required_files
 from phrasemem.memfmt.payload import PayloadReader
 from phrasemem.memfmt.reader import MemoryReader
@@ -135,7 +136,7 @@ def compare(a: str | Path, b: str | Path, *, limit: int = 10) -> Difference:
         settings = _settings(first, second)
         difference = Difference(
             settings=settings,
-            payloads=_described(first.manifest.payloads, second.manifest.payloads),
+            payloads=_described(_payload_infos(first), _payload_infos(second)),
             corpora=_described(first.manifest.corpora, second.manifest.corpora),
             files=_files(first, second),
             phrases=None,
@@ -160,6 +161,10 @@ def _settings(first: MemoryReader, second: MemoryReader) -> dict[str, tuple[Any,
         }
 
     return _different(values(first), values(second))
+
+
+def _payload_infos(reader: MemoryReader) -> list[PayloadInfo]:
+    return [reader.payload(name).info for name in reader.payload_names]
 
 
 def _different(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -289,7 +294,7 @@ def _comparable(
     first: MemoryReader, second: MemoryReader
 ) -> Iterator[tuple[str, tuple[PayloadReader, PayloadReader]]]:
     forms = [
-        {p.name: (p.kind, p.dim, p.dtype) for p in reader.manifest.payloads}
+        {info.name: (info.kind, info.dim, info.dtype) for info in _payload_infos(reader)}
         for reader in (first, second)
     ]
     for name in sorted(forms[0].keys() & forms[1].keys()):
@@ -298,5 +303,6 @@ def _comparable(
 
 
 def _values(payload: PayloadReader, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return scale and vector of rows as bytes."""
-    return payload.gather_raw(rows)[:, payload.layout.scale_offset :]
+    """Return all of rows but their keys, as bytes."""
+    raw, layout = payload.gather_raw(rows), payload.layout
+    return np.concatenate([raw[:, 1 : layout.tokens_offset], raw[:, layout.scale_offset :]], axis=1)

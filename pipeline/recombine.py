@@ -123,6 +123,7 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
     NoPhrasesError
         If nothing is left.
     """
+    _refuse_other_keys(recipe.origins)
     final = out.absolute()
     with workshop(final) as engine:
         chosen = choose_again(recipe, engine.work)
@@ -153,6 +154,16 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
             shard_bits=max(origin.manifest.shard_bits for origin in recipe.origins),
         )
         write_out(ingredients, engine, final)
+
+
+def _refuse_other_keys(origins: Sequence[Origin]) -> None:
+    for origin in origins:
+        if origin.manifest.key_normalisation != "exact":
+            raise OriginError(
+                "keys that are not exact cannot be chosen again",
+                found=origin.manifest.key_normalisation,
+                where=origin.path,
+            )
 
 
 def choose_again(recipe: Recipe, folder: Path) -> Chosen:

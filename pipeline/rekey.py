@@ -130,7 +130,7 @@ def _joined(
         if name.partition("_")[0] in _SUMS:
             values = table[name].to_numpy()[rows].astype(np.int64)
             sums = np.add.reduceat(values, first) if len(first) else values
-            columns[name] = pa.array(sums.astype(np.uint32))
+            columns[name] = pa.array(sums).cast(table.schema.field(name).type)
     for name, column in columns.items():
         best = best.set_column(best.schema.get_field_index(name), name, column)
     return Rekeyed(best, rows[first], len(rows) - len(first), dropped)

@@ -50,12 +50,15 @@ class Origin:
         Its ``build.json``; empty where there is none.
     checksum : str
         SHA-256 of its manifest.
+    payloads : sequence of PayloadInfo
+        All that it has, those that were added to it too.
     """
 
     path: Path
     manifest: Manifest
     record: dict[str, Any]
     checksum: str
+    payloads: Sequence[PayloadInfo]
 
     @property
     def catalogue(self) -> Path:
@@ -70,11 +73,11 @@ class Origin:
     @property
     def semantic(self) -> PayloadInfo:
         """The payload that depends on nothing but the text of a phrase."""
-        found = {payload.name: payload for payload in self.manifest.payloads}.get(PAYLOAD)
-        if found is None or found.dtype != "float16":
+        found = {payload.name: payload for payload in self.payloads}.get(PAYLOAD)
+        if found is None or (found.kind, found.dtype) != ("dense", "float16"):
             raise OriginError(
                 f"the memory has no payload {PAYLOAD} of float16",
-                found=", ".join(f"{p.name} ({p.dtype})" for p in self.manifest.payloads),
+                found=", ".join(f"{p.name} ({p.kind}, {p.dtype})" for p in self.payloads),
                 where=self.path,
             )
         return found
@@ -82,7 +85,7 @@ class Origin:
     @property
     def left_behind(self) -> list[str]:
         """Name what belongs to this very memory or to a backbone, and so is not carried over."""
-        payloads = [f"payload {p.name}" for p in self.manifest.payloads if p.name != PAYLOAD]
+        payloads = [f"payload {p.name}" for p in self.payloads if p.name != PAYLOAD]
         return payloads + [f"adapter {folder.name}" for folder in adapter_folders(self.path)]
 
 
@@ -122,11 +125,12 @@ def open_origin(path: Path) -> Origin:
     """
     with MemoryReader.open(path, check="full") as reader:
         manifest = reader.manifest
+        payloads = [reader.payload(name).info for name in reader.payload_names]
     if CATALOGUE_FILE not in manifest.files:
         raise OriginError(f"the memory has no {CATALOGUE_FILE}", where=path)
     _check_columns(path / CATALOGUE_FILE, [corpus.name for corpus in manifest.corpora])
     checksum = artifacts.sha256_of(path / MANIFEST_NAME)
-    return Origin(path, manifest, recorded_build(path) or {}, checksum)
+    return Origin(path, manifest, recorded_build(path) or {}, checksum, payloads)
 
 
 def _check_columns(catalogue: Path, corpora: Sequence[str]) -> None:
@@ -234,8 +238,7 @@ def recorded_corpora(origin: Origin) -> list[dict[str, Any]]:
 
 def payload_of(origin: Origin) -> PayloadSpec:
     """Return the description of the vectors that are carried over."""
-    info = origin.semantic
-    return PayloadSpec(name=info.name, dim=info.dim, dtype=info.dtype, source=info.source)
+    return origin.semantic.spec
 
 
 def held_out_lines(origin: Origin) -> Iterator[bytes]:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
+
 if TYPE_CHECKING:
     from phrasemem.memfmt.compare import Difference, Phrase, Phrases
     from phrasemem.memfmt.records import Record
 
 
 @click.command("diff")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=MEMORY)
+@click.argument("b", type=MEMORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="Print nothing; only the exit status tells.")
 @click.option(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
 from phrasemem.cli.remaking import output_options, pipeline_needed, print_remade, tokenizer_option
 
 
 @click.command("drop-corpus")
-@click.argument("memory", type=click.Path(path_type=Path))
+@click.argument("memory", type=MEMORY)
 @click.argument("name")
 @tokenizer_option
 @output_options

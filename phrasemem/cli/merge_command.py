@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
 from phrasemem.cli.remaking import output_options, pipeline_needed, print_remade, tokenizer_option
 
 
 @click.command("merge")
-@click.argument("memories", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("memories", type=MEMORY, nargs=-1, required=True)
 @click.option(
     "--max-phrases", type=click.IntRange(min=1), help="Keep the best ones; all if not given."
 )

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from phrasemem.cli import main
 from phrasemem.memfmt.compare import compare
 from phrasemem.memfmt.manifest import TokenizerInfo
+from phrasemem.memfmt.payloads import add_payload
 from phrasemem.memfmt.records import Record
+from phrasemem.memfmt.sparse import Successors
 from phrasemem.memfmt.writer import Entries, Header, PayloadSpec, write_memory
 
 Key = tuple[int, ...]
@@ -149,6 +151,27 @@ def test_settings_payloads_and_corpora_are_compared(
     assert [side["licence"] for side in found.corpora["wiki"]] == ["CC0", "CC-BY-4.0"]
     assert found.vectors == {"semantic": 0}
     assert not found.equal
+
+
+def test_successors_and_added_payloads_are_compared(
+    same_keys: Callable[[str, Header], Path], header: Header
+) -> None:
+    paths = [same_keys(name, header) for name in ("a", "b")]
+    for path, used in zip(paths, (1, 0), strict=True):
+
+        def make(_: int, lengths: np.ndarray, __: np.ndarray, used: int = used) -> Successors:
+            zeros = np.zeros((len(lengths), 2), np.float32)
+            numbers = np.full(len(lengths), used, np.uint8)
+            # Rows differ in nothing but how many successors there are: token 0, never seen.
+            return Successors(zeros.astype(np.uint32), zeros, zeros, numbers)
+
+        add_payload(path, PayloadSpec("next", 2, "float16", kind="sparse"), make)
+    found = compare(*paths)
+    assert not found.payloads
+    assert found.vectors == {"next": 2, "semantic": 0, "small": 0}
+    add_payload(paths[0], PayloadSpec("more", 1), lambda _, n, __: np.zeros((len(n), 1)))
+    (alone,) = compare(*paths).payloads.items()
+    assert (alone[0], alone[1][1]) == ("more", None)
 
 
 def test_keys_of_other_tokenizers_are_not_compared(

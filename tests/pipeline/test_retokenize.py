@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from phrasemem import artifacts, backbone
 from phrasemem.cli import main
 from phrasemem.memfmt.compare import compare
 from phrasemem.memfmt.errors import FormatError, PhraseMemError
+from phrasemem.memfmt.layout import PayloadSpec
+from phrasemem.memfmt.payloads import add_payload
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.verify import verify
 from phrasemem.pipeline.config import BuildConfig
@@ -138,6 +141,19 @@ def test_the_same_inputs_give_the_same_bytes_and_change_nothing(
     assert contents(tmp_path / "again") == contents(other)
     assert contents(memory) == before
     assert [path.name for path in tmp_path.iterdir()] == ["again"]
+
+
+def test_what_belongs_to_the_memory_itself_is_named_and_left(
+    memory: Path, other_model: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(memory, copy)
+    add_payload(copy, PayloadSpec("more", 1), lambda _, n, __: np.zeros((len(n), 1), np.float32))
+    (copy / "adapters" / "f00d").mkdir(parents=True)
+    report = retokenize(copy, str(other_model), tmp_path / "out")
+    assert report.notes[-2:] == ["not carried over: payload more", "not carried over: adapter f00d"]
+    with MemoryReader.open(tmp_path / "out") as reader:
+        assert reader.payload_names == ["semantic"]
 
 
 def test_a_build_does_not_take_it_for_its_own(world: Any, memory: Path, tmp_path: Path) -> None:
