@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from typing import Any
 
 from phrasemem import artifacts
 from phrasemem.memfmt import durable
-from phrasemem.memfmt.canonical import sealed, unique_names
-from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.canonical import checksum_of, sealed
+from phrasemem.memfmt.errors import FormatError, PhraseMemError
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, parse_manifest
+from phrasemem.memfmt.sealed import Kind, read_sealed
 
 HEAD_FILE = "counts.json"
 DOCUMENTS_FILE = "documents.parquet"
-_MAGIC = "phrasemem.counts"
-_VERSION = 1
+_KIND = Kind("phrasemem.counts", "1.0", frozenset(), "count store", HEAD_FILE)
 
 
 class CountStoreError(PhraseMemError):
@@ -91,8 +90,9 @@ def write_store(path: Path, memory: Manifest, buckets: Sequence[str], documents:
         shutil.copyfile(source, staging / bucket_name(number))
     shutil.copyfile(documents, staging / DOCUMENTS_FILE)
     head = {
-        "magic": _MAGIC,
-        "version": _VERSION,
+        "magic": _KIND.magic,
+        "format_version": _KIND.version,
+        "reader_features": [],
         "memory": memory.checksum,
         "tokenizer": memory.tokenizer.fingerprint,
         "n_max": memory.n_max,
@@ -115,7 +115,7 @@ def stands_beside(memory: Path) -> bool:
     try:
         checksum = parse_manifest(path.read_bytes(), path).checksum
         return bool(_head(store_path(memory))["memory"] == checksum)
-    except (FileNotFoundError, CountStoreError):
+    except (FileNotFoundError, FormatError):
         return False
 
 
@@ -125,7 +125,9 @@ def open_store(path: Path, memory: Manifest) -> CountStore | None:
     Raises
     ------
     CountStoreError
-        If it is damaged or belongs to another memory.
+        If a file is damaged, or it belongs to another memory.
+    FormatError
+        If its head is damaged.
     """
     try:
         head = _head(path)
@@ -145,23 +147,10 @@ def open_store(path: Path, memory: Manifest) -> CountStore | None:
 
 
 def _head(path: Path) -> dict[str, Any]:
-    """Read the head; FileNotFoundError if there is none."""
-    data = (path / HEAD_FILE).read_bytes()
-    try:
-        head: dict[str, Any] = json.loads(data, object_pairs_hook=unique_names)
-        given = head.pop("checksum")
-        if sealed(head) != data:
-            raise ValueError("its checksum is another")
-    except (ValueError, KeyError, AttributeError) as error:
-        raise CountStoreError(f"the head is damaged: {error}", where=path / HEAD_FILE) from error
-    if (head.get("magic"), head.get("version")) != (_MAGIC, _VERSION):
-        raise CountStoreError(
-            "counts of another version",
-            where=path / HEAD_FILE,
-            expected=f"{_MAGIC} {_VERSION}",
-            found=f"{head.get('magic')} {head.get('version')}",
-        )
-    return head | {"checksum": given}
+    """Read the head with its checksum; FileNotFoundError if there is none."""
+    file = path / HEAD_FILE
+    head = read_sealed(file.read_bytes(), file, _KIND)
+    return head | {"checksum": checksum_of(head)}
 
 
 def _check(path: Path, entry: dict[str, Any]) -> None:

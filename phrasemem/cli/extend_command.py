@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from phrasemem.cli.build_command import print_verified
+from phrasemem.cli.memory_path import MEMORY
 from phrasemem.memfmt.errors import MissingExtraError
 
 
 @click.command("extend")
-@click.argument("memory", type=click.Path(path_type=Path))
+@click.argument("memory", type=MEMORY, metavar="MEMORY")
 @click.option(
     "--config",
     "config_path",
