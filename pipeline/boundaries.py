@@ -18,7 +18,7 @@ MAY_END = np.uint8(2)
 # No phrase holds this token and the next one: a sentence, line or document ends between them.
 CUT_AFTER = np.uint8(4)
 
-_ANCHOR = "a"
+ANCHOR = "a"
 _JOINERS = frozenset("'\N{RIGHT SINGLE QUOTATION MARK}-\N{NON-BREAKING HYPHEN}")
 _STOPS = tuple(".!?\N{HORIZONTAL ELLIPSIS}\N{IDEOGRAPHIC FULL STOP}\N{FULLWIDTH QUESTION MARK}")
 _CLOSERS = "\"')]\N{RIGHT DOUBLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}"
@@ -57,7 +57,7 @@ def token_texts(tokenizer: Any) -> list[str]:
     """
     backend = tokenizer.backend_tokenizer
     size = backend.get_vocab_size(with_added_tokens=True)
-    anchor = backend.encode(_ANCHOR, add_special_tokens=False).ids
+    anchor = backend.encode(ANCHOR, add_special_tokens=False).ids
     alone = backend.decode(anchor, skip_special_tokens=True)
     pairs = [[*anchor, token] for token in range(size)]
     decoded = backend.decode_batch(pairs, skip_special_tokens=True)

@@ -36,8 +36,8 @@ class Ingredients:
         Its corpora are those of the catalogue, in order.
     catalogue : str
         What :func:`phrasemem.pipeline.catalogue.score_part` wrote.
-    unigrams : str
-        ``unigrams.parquet`` with the same corpora.
+    unigrams : str or None
+        ``unigrams.parquet`` with the same corpora, where the counts of single tokens are known.
     vectors : sequence of str
         Files of (phrases, dim) float16, in the catalogue's order.
     phrases_per_part : int
@@ -53,7 +53,7 @@ class Ingredients:
 
     header: writer.Header
     catalogue: str
-    unigrams: str
+    unigrams: str | None
     vectors: Sequence[str]
     phrases_per_part: int
     held_out: Sequence[Path]
@@ -142,7 +142,9 @@ def _write_extra(
     catalogue = Path(ingredients.catalogue)
     pack.write_catalogue(staging / CATALOGUE_FILE, catalogue, order, ingredients.names)
     pack.write_held_out(staging / HELD_OUT_FILE, ingredients.held_out)
-    shutil.copyfile(ingredients.unigrams, staging / UNIGRAMS_FILE)
     write_json(staging / BUILD_FILE, ingredients.record)
-    names = (CATALOGUE_FILE, UNIGRAMS_FILE, HELD_OUT_FILE, BUILD_FILE)
+    names = [CATALOGUE_FILE, HELD_OUT_FILE, BUILD_FILE]
+    if ingredients.unigrams is not None:
+        shutil.copyfile(ingredients.unigrams, staging / UNIGRAMS_FILE)
+        names.append(UNIGRAMS_FILE)
     return {name: staging / name for name in names}

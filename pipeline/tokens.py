@@ -59,7 +59,7 @@ def tokenize_part(
         if verdict in _SPLITS
     ]
     mined = [text for text, verdict in zip(texts, verdicts, strict=True) if verdict == KEEP]
-    run = encode(mined, _tokenizer(model), _vocabulary(model))
+    run = encode(mined, corpus_tokenizer(model), _vocabulary(model))
     _write_run(folder / f"{key}.arrow", run)
     if held_out:
         with appears(folder / f"{key}.heldout.jsonl") as temporary:
@@ -69,7 +69,7 @@ def tokenize_part(
         "documents": len(mined),
         "tokens": len(run.tokens),
         "held_out": len(held_out),
-        "tokenizer": backbone.tokenizer_fingerprint(_tokenizer(model)),
+        "tokenizer": backbone.tokenizer_fingerprint(corpus_tokenizer(model)),
         "vocab_size": len(_vocabulary(model).word),
     }
 
@@ -79,13 +79,14 @@ def encode(texts: list[str], tokenizer: Any, vocabulary: Vocabulary) -> TokenRun
 
     Text that looks like a special token is tokenized as the text it is.
     """
-    pieces = list(_ids(texts, tokenizer.backend_tokenizer))
+    pieces = list(token_ids(texts, tokenizer.backend_tokenizer))
     tokens = np.concatenate(pieces) if pieces else np.zeros(0, np.uint32)
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     return TokenRun(tokens, flags_of(tokens, ends, vocabulary), ends)
 
 
-def _ids(texts: list[str], backend: Any) -> Iterator[NDArray[np.uint32]]:
+def token_ids(texts: list[str], backend: Any) -> Iterator[NDArray[np.uint32]]:
+    """Yield the ids of each text, without special tokens; see :func:`encode`."""
     before = backend.encode_special_tokens
     backend.encode_special_tokens = True
     try:
@@ -98,7 +99,8 @@ def _ids(texts: list[str], backend: Any) -> Iterator[NDArray[np.uint32]]:
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(model: str) -> Any:
+def corpus_tokenizer(model: str) -> Any:
+    """Return the tokenizer of a model, ready for texts of any length."""
     tokenizer = backbone.load_tokenizer(model)
     # A tokenizer's saved truncation or padding must not touch the corpus.
     tokenizer.backend_tokenizer.no_truncation()
@@ -108,7 +110,7 @@ def _tokenizer(model: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _vocabulary(model: str) -> Vocabulary:
-    return vocabulary_of(token_texts(_tokenizer(model)))
+    return vocabulary_of(token_texts(corpus_tokenizer(model)))
 
 
 def _write_run(path: Path, run: TokenRun) -> None:

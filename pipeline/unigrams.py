@@ -118,7 +118,7 @@ def unigrams_part(
 
 
 def joined(parts: Sequence[Unigrams]) -> Unigrams:
-    """Put corpora side by side; their names differ."""
+    """Put corpora side by side; their names differ. Tokens that none of them has are out."""
     tokens = np.unique(np.concatenate([part.tokens for part in parts]))
     corpora = tuple(name for part in parts for name in part.corpora)
     counts = np.zeros((len(tokens), len(corpora)), np.uint64)
@@ -130,7 +130,8 @@ def joined(parts: Sequence[Unigrams]) -> Unigrams:
         counts[place, start:stop] = part.counts
         documents[place, start:stop] = part.documents
         start = stop
-    return Unigrams(corpora, tokens, counts, documents)
+    kept = counts.any(axis=1)
+    return Unigrams(corpora, tokens[kept], counts[kept], documents[kept])
 
 
 def merge_parts(parts: Sequence[str], corpora: Sequence[str], vocab_size: int) -> Unigrams:

@@ -15,14 +15,18 @@ from phrasemem.memfmt.errors import PhraseMemError
 _COMMANDS = {
     "build": "Mine corpora, embed phrases and write a memory.",
     "calibrate": "Fit the adapter of a backbone to a memory.",
+    "diff": "Tell what differs between two memories.",
+    "drop-corpus": "Take a corpus out of a memory.",
     "eval": "Perplexity on held-out text: frozen, attached, shuffled.",
     "extend": "Add corpora to a memory without the text that it was built from.",
     "generate": "Generate text, frozen and with memory, side by side.",
     "inspect": "Show what a memory holds, and where its bytes are.",
     "lookup": "Find the phrases of a text in a memory.",
+    "merge": "Make one memory of several.",
     "publish": "Copy a verified memory to another folder.",
     "pull": "Fetch a memory from a registry.",
     "push": "Publish a memory in a registry.",
+    "retokenize": "Give the phrases of a memory the keys of another tokenizer.",
     "sql": "Run SQL over the catalogue of a memory.",
     "verify": "Check every byte of a memory.",
 }
@@ -37,7 +41,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"phrasemem.cli.{cmd_name}_command")
+        module = importlib.import_module(f"phrasemem.cli.{cmd_name.replace('-', '_')}_command")
         command: click.Command = module.command
         return command
 
