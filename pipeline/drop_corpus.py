@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from phrasemem.held_out import held_out_lines
 from phrasemem.pipeline.recombine import Recipe, recombine
 from phrasemem.pipeline.remake import (
     Origin,
     OriginError,
     Remade,
     check_output,
-    held_out_lines,
     open_origin,
     tokenizer_of,
 )
@@ -75,6 +75,6 @@ def drop_corpus(
 
 
 def _others(origin: Origin, name: str) -> Iterator[bytes]:
-    for line in held_out_lines(origin):
+    for line in held_out_lines(origin.path):
         if json.loads(line)["corpus"] != name:
             yield line

@@ -9,13 +9,13 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+from phrasemem.held_out import held_out_lines
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.recombine import LOWER_BOUNDS, Recipe, recombine
 from phrasemem.pipeline.remake import (
     Origin,
     Remade,
     check_output,
-    held_out_lines,
     open_origin,
     payload_of,
     tokenizer_of,
@@ -154,7 +154,7 @@ def _held_out(origins: Sequence[Origin], remade: Remade) -> Iterator[bytes]:
     """Yield the documents of all, a text once."""
     seen: set[bytes] = set()
     for origin in origins:
-        for line in held_out_lines(origin):
+        for line in held_out_lines(origin.path):
             digest = hashlib.sha256(json.loads(line)["text"].encode()).digest()
             if digest in seen:
                 remade.numbers[_DUPLICATES] += 1
