@@ -184,10 +184,12 @@ def _write_held_out(target: Path, memory: Path) -> int:
     from phrasemem.pipeline.clean import text_hash
     from phrasemem.pipeline.select import DOCUMENTS_SCHEMA
 
-    texts = {document["text"] for document in held_out_documents(memory)}
-    rows = sorted((bytes.fromhex(text_hash(text)), None, len(text)) for text in texts)
-    distinct = list({row[0]: row for row in rows}.values())
-    columns = list(zip(*distinct, strict=True)) or [(), (), ()]
+    rows = {}
+    for document in held_out_documents(memory):
+        text = document["text"]
+        rows[text_hash(text)] = (len(text), document["corpus"])
+    distinct = [(bytes.fromhex(text), None, *rows[text]) for text in sorted(rows)]
+    columns = list(zip(*distinct, strict=True)) or [()] * len(DOCUMENTS_SCHEMA)
     arrays = [
         pa.array(column, field.type)
         for column, field in zip(columns, DOCUMENTS_SCHEMA, strict=True)

@@ -240,8 +240,8 @@ def payload_of(origin: Origin) -> PayloadSpec:
     return origin.semantic.spec
 
 
-def write_out(ingredients: Ingredients, engine: Engine, out: Path) -> None:
+def write_out(ingredients: Ingredients, engine: Engine, out: Path) -> Manifest:
     """Pack a memory; it appears whole or not at all."""
     settings = {"record": ingredients.record}
     layout, pack = Stage("layout", _VERSION, settings), Stage("pack", _VERSION, settings)
-    pack_memory(ingredients, layout, pack, engine, out)
+    return pack_memory(ingredients, layout, pack, engine, out)
