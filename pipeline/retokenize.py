@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from phrasemem import backbone
 from phrasemem.held_out import held_out_lines
+from phrasemem.memfmt.key_map import EXACT
 from phrasemem.memfmt.manifest import TokenizerInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.writer import Header
@@ -109,6 +110,8 @@ def _report(origin: Origin, rekeyed: Rekeyed) -> Remade:
         remade.notes.append(
             "documents of joined rows are summed, an upper bound: a document may hold both"
         )
+    if origin.manifest.key_normalisation != EXACT:
+        remade.notes.append("counts of a phrase are those of all spellings that it had in keys")
     remade.notes += [f"not carried over: {name}" for name in origin.left_behind]
     return remade
 
