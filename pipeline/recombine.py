@@ -100,6 +100,9 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
         vectors, encoded = _vectors(recipe, chosen.catalogue, rows, engine)
         if encoded:
             remade.numbers["rows encoded anew"] = encoded
+        known = engine.work / DOCUMENTS_FILE
+        if recipe.stores:
+            _join_documents(recipe, known, remade)
         documents = engine.work / "heldout.jsonl"
         with documents.open("wb") as file:
             file.writelines(held_out)
@@ -122,9 +125,6 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
             seed=0,
             shard_bits=max(origin.manifest.shard_bits for origin in recipe.origins),
         )
-        known = engine.work / DOCUMENTS_FILE
-        if recipe.stores:
-            _join_documents(recipe, known, remade)
         manifest = write_out(ingredients, engine, final)
         if recipe.stores:
             write_store(store_path(final), manifest, chosen.buckets, str(known))
