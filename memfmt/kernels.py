@@ -105,7 +105,7 @@ def find_longest(table, tokens, start, shortest, longest, proof, rows, lengths):
     table : int
         Address of the table.
     tokens : (B, T) int64
-        Anything below 0, or beyond the vocabulary, ends the history.
+        C-contiguous. Anything below 0, or beyond the vocabulary, ends the history.
     start : int
         First position to answer.
     shortest : int
@@ -122,7 +122,7 @@ def find_longest(table, tokens, start, shortest, longest, proof, rows, lengths):
     width = tokens.shape[1] - start
     total = tokens.shape[0] * width
     hashes = np.empty((_LENGTHS, BLOCK), dtype=np.uint64)
-    masks, guesses = np.empty((2, BLOCK), dtype=np.int64)
+    masks, guesses, places, ends = np.empty((4, BLOCK), dtype=np.int64)
     asked = np.empty(_LENGTHS * BLOCK + 1, dtype=np.uint16)
     line, column = 0, 0
     for begin in range(0, total, BLOCK):
@@ -130,9 +130,11 @@ def find_longest(table, tokens, start, shortest, longest, proof, rows, lengths):
         b, t = line, column
         for i in range(count):
             limit = np.int64(longest[b, t]) if longest.shape[0] else np.int64(_LENGTHS - 1)
-            masks[i] = _take_suffix(table, tokens, b, start + t + 1, shortest, limit, hashes, i)
+            ends[i] = start + t + 1
+            places[i] = b * tokens.shape[1] + ends[i]
+            masks[i] = _lengths_at(table, tokens, b, start + t + 1, shortest, limit)
             b, t = _next(b, t, width)
-        _hash_suffixes(table, masks, hashes, count)
+        _hash_suffixes(table, tokens, places, ends, masks, hashes, count)
         _exclude_by_filter(table, masks, hashes, count)
         _exclude_by_lines(table, masks, hashes, asked, count)
         for i in range(count):
@@ -152,37 +154,36 @@ def _next(line, column, width):
 
 
 @kernel
-def _take_suffix(table, tokens, line, end, shortest, limit, hashes, i):
-    """Put the last tokens of a position, the newest first, where their hashes are to be.
-
-    Returns
-    -------
-    int
-        Mask of the lengths that can be keys, if all tokens are known.
-    """
-    n_max = load_constant(table, N_MAX)
+def _lengths_at(table, tokens, line, end, shortest, limit):
+    """Mask of the lengths that keys which end at a position can have, if all tokens are known."""
     mask = _lengths_that_end_with(table, tokens[line, end - 1])
-    mask &= (np.int64(2) << min(limit, end, n_max)) - 1
+    mask &= (np.int64(2) << min(limit, end, load_constant(table, N_MAX))) - 1
     mask &= -(np.int64(1) << max(shortest, 1))
-    for length in range(1, n_max + 1):
-        hashes[length, i] = np.uint64(tokens[line, max(end - length, 0)])
     return mask | 1 if shortest == 0 else mask
 
 
 @kernel
-def _hash_suffixes(table, masks, hashes, count):
-    """Turn the tokens of positions into the states of their suffixes, for many at a time.
+def _hash_suffixes(table, tokens, places, ends, masks, hashes, count):
+    """Compute the states of the suffixes of positions, the newest token first, many at a time.
 
     A token that is none ends the history: no longer suffix is a key. As soon as the state of
     three tokens is known, the word of the suffix filter that it chooses is asked for.
+
+    Parameters
+    ----------
+    places : (count,) int64
+        Behind the last token, in the flat array of all tokens.
+    ends : (count,) int64
+        Tokens that there are. Before the first, it is taken again; the mask excludes that.
     """
     vocab_size = np.uint64(load_constant(table, VOCAB_SIZE))
+    base = np.int64(tokens.ctypes.data)
     for i in range(count):
         hashes[0, i] = initial(table)
     for length in range(1, load_constant(table, N_MAX) + 1):
         shorter = (np.int64(1) << length) - 1
         for i in range(count):
-            token = hashes[length, i]
+            token = np.uint64(load_i64(base, places[i] - min(length, ends[i])))
             masks[i] &= -1 if token < vocab_size else shorter
             hashes[length, i] = step(hashes[length - 1, i], token)
         if length == FILTERED_BY:
@@ -208,9 +209,11 @@ def _exclude_by_lines(table, masks, hashes, asked, count):
     What is left of all masks stands in one list first: most positions have one or two lengths
     left of six, and the others would cost as much.
     """
-    total = 0
+    total, present = 0, np.int64(0)
+    for i in range(count):
+        present |= masks[i]
     for length in range(load_constant(table, N_MAX) + 1):
-        for i in range(count):
+        for i in range(count if (present >> length) & 1 else 0):
             # Written always and kept sometimes, since the branch would be a toss of a coin.
             asked[total] = length * BLOCK + i
             total += (masks[i] >> length) & 1
@@ -268,8 +271,11 @@ def _longest(table, mask, row, proof, hashes, i, tokens, line, end):
 
 
 @kernel
-def settle(table, tokens, start, shortest, rows, lengths):
+def settle(table, tokens, start, shortest, rows, lengths, announced):
     """Compare candidates with the tokens in their rows; put right the few that are wrong.
+
+    Nothing is done while there are rows that were not announced: reading one from the device
+    would keep all others waiting.
 
     Parameters
     ----------
@@ -279,12 +285,19 @@ def settle(table, tokens, start, shortest, rows, lengths):
         Read and written.
     lengths : (B, T - start) uint8
         Read and written.
+    announced : (n,) uint8
+        One bit a row.
 
     Returns
     -------
     int
-        How many candidates were wrong.
+        How many candidates were wrong; -1 where rows are to be announced first.
     """
+    for b in range(rows.shape[0]):
+        for t in range(rows.shape[1]):
+            row = rows[b, t]
+            if row >= 0 and not (announced[row >> 3] >> (row & 7)) & 1:
+                return -1
     hashes = np.empty((_LENGTHS, 1), dtype=np.uint64)
     masks = np.empty(1, dtype=np.int64)
     asked = np.empty(_LENGTHS + 1, dtype=np.uint16)
@@ -315,8 +328,9 @@ def _shorter(table, tokens, line, end, shortest, length, hashes, masks, asked):
     """Row and length of the longest key that is shorter than `length`."""
     if length <= shortest:
         return np.int64(-1), np.int64(0)
-    masks[0] = _take_suffix(table, tokens, line, end, shortest, length - 1, hashes, 0)
-    _hash_suffixes(table, masks, hashes, 1)
+    masks[0] = _lengths_at(table, tokens, line, end, shortest, length - 1)
+    places, ends = np.array([line * tokens.shape[1] + end]), np.array([end])
+    _hash_suffixes(table, tokens, places, ends, masks, hashes, 1)
     _exclude_by_filter(table, masks, hashes, 1)
     _exclude_by_lines(table, masks, hashes, asked, 1)
     row = _guess_longest(table, masks[0], BY_ROW, hashes, 0)

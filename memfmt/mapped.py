@@ -18,6 +18,7 @@ from phrasemem.memfmt.layout import BODY_OFFSET
 SMALL_BATCH = 1024
 """Up to this many rows are announced to the kernel before they are read."""
 
+_CAN_ANNOUNCE = hasattr(os, "posix_fadvise")
 _PAGE = 4096
 _FORGET_SECONDS = 10.0
 
@@ -43,6 +44,8 @@ class MappedRows:
     ) -> None:
         self.stride = stride
         self._announced = np.zeros(entries // 8 + 1, dtype=np.uint8)
+        if not _CAN_ANNOUNCE:
+            self._announced[:] = 255
         self._announced_since = time.monotonic()
         self.first_rows = np.array(first_rows, dtype=np.int64)
         self._descriptors: list[int] = []
@@ -73,16 +76,19 @@ class MappedRows:
         that were announced seconds ago are passed over, since a system call for each row is
         dear where all are in the page cache. Negative rows are none.
         """
-        if not hasattr(os, "posix_fadvise"):
-            return
-        now = time.monotonic()
-        if now - self._announced_since > _FORGET_SECONDS:
-            self._announced[:] = 0
-            self._announced_since = now
         fresh = np.empty(len(rows), dtype=np.int64)
-        count = gathering.not_announced(self._announced, rows, fresh)
+        count = gathering.not_announced(self.announced(), rows, fresh)
         if count:
             self._announce(fresh[:count])
+
+    def announced(self) -> NDArray[np.uint8]:
+        """Return the bits of the rows that were announced of late; all where none can be."""
+        if _CAN_ANNOUNCE:
+            now = time.monotonic()
+            if now - self._announced_since > _FORGET_SECONDS:
+                self._announced[:] = 0
+                self._announced_since = now
+        return self._announced
 
     def _announce(self, rows: NDArray[np.int64]) -> None:
         shards = np.searchsorted(self.first_rows, rows, side="right") - 1

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt import kernels
+from phrasemem.memfmt import kernels, threads
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.memfmt.keys import N_MAX_LIMIT
 from phrasemem.memfmt.layout import RowLayout
 from phrasemem.memfmt.mapped import SMALL_BATCH, MappedRows
 from phrasemem.memfmt.table import Table
+
+_SHARE = 4096
+"""Positions that are worth a thread of their own."""
 
 _NO_LIMIT = np.empty((0, 0), dtype=np.uint8)
 
@@ -84,11 +89,40 @@ def find_exact(
     """
     tokens, shape = _checked(tokens, start)
     if shape[0] * shape[1] > SMALL_BATCH:
-        return _search(table, tokens, start, shape, shortest, proof=kernels.BY_ROW)
+        return _search_shared(table, tokens, start, shape, shortest)
     # The rows of a few positions may have to be read from the device: all of them at once.
     match = _search(table, tokens, start, shape, shortest, proof=kernels.BY_LINE)
-    rows.will_need(match.rows.reshape(-1))
-    kernels.settle(table.address, tokens, start, shortest, match.rows, match.lengths)
+    found = (match.rows, match.lengths)
+    while kernels.settle(table.address, tokens, start, shortest, *found, rows.announced()) < 0:
+        rows.will_need(match.rows.reshape(-1))
+    return match
+
+
+def _search_shared(
+    table: Table, tokens: NDArray[np.int64], start: int, shape: tuple[int, int], shortest: int
+) -> Match:
+    """Prove all matches at once, parts of a long sequence or of many in a thread each."""
+    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
+    work = []
+    if shape[0] == 1:
+        for piece in threads.pieces(shape[1], _SHARE):
+            # No key reaches further back than the first position's history.
+            first = max(0, start + piece.start - N_MAX_LIMIT)
+            part = tokens[:, first : start + piece.stop]
+            work.append((part, start + piece.start - first, (slice(None), piece)))
+    else:
+        for piece in threads.pieces(shape[0], -(-_SHARE // max(shape[1], 1))):
+            work.append((tokens[piece], start, (piece, slice(None))))
+    threads.run_all(
+        [
+            partial(
+                kernels.find_longest,
+                *(table.address, part, begin, shortest, _NO_LIMIT, kernels.BY_ROW),
+                *(match.rows[place], match.lengths[place]),
+            )
+            for part, begin, place in work
+        ]
+    )
     return match
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt import kernels, match, suffix_filter
+from phrasemem.memfmt import kernels, match, suffix_filter, threads
 from phrasemem.memfmt.added_payload import AddedPayload, read_added
 from phrasemem.memfmt.checksums import check_blocks, check_bytes
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
@@ -32,6 +33,9 @@ from phrasemem.memfmt.names import (
 from phrasemem.memfmt.payload import PayloadReader, open_payload
 from phrasemem.memfmt.records import Record
 from phrasemem.memfmt.table import Table
+
+_SHARE = 2048
+"""Keys that are worth a thread of their own."""
 
 
 class MemoryReader:
@@ -185,7 +189,10 @@ class MemoryReader:
         if self.key_map is not None:
             tokens = self.key_map.fold(tokens)
         rows = np.empty(len(lengths), np.int64)
-        kernels.look_up(table.address, tokens, lengths, rows)
+        if len(rows) >= _SHARE:
+            _look_up_shared(table.address, tokens, lengths, rows)
+        else:
+            kernels.look_up(table.address, tokens, lengths, rows)
         return rows
 
     def get_many(self, keys: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -295,6 +302,20 @@ class MemoryReader:
         if self._table is None:
             raise PhraseMemError("the memory was closed", where=self.path)
         return self._table
+
+
+def _look_up_shared(
+    address: int,
+    tokens: NDArray[np.uint32],
+    lengths: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+) -> None:
+    threads.run_all(
+        [
+            partial(kernels.look_up, address, tokens[piece], lengths[piece], rows[piece])
+            for piece in threads.pieces(len(rows), _SHARE)
+        ]
+    )
 
 
 def load_index(folder: Path, manifest: Manifest) -> Index:
