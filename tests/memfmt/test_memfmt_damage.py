@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -106,6 +107,16 @@ def test_files_that_are_not_listed_are_found_except_adapters(memory):
     error = refusal(lambda: verify(memory))
     assert error.reason is Reason.FILE_UNLISTED
     assert "shard-00000/extra" in str(error)
+
+
+def test_a_manifest_that_is_no_file_is_refused_without_reading_it(memory):
+    (memory / "manifest.json").unlink()
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+        make(memory / "manifest.json")
+        for call in (lambda: verify(memory), lambda: MemoryReader.open(memory)):
+            assert refusal(call).reason is Reason.NOT_A_MEMORY
+        path = memory / "manifest.json"
+        path.rmdir() if path.is_dir() else path.unlink()
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
