@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -44,11 +44,9 @@ def score_part(
     stop_words: str | None,
     memory_limit: str,
     threads: int,
-    folded: bool = False,
+    carried: Sequence[str] = (),
 ) -> Report:
     """Score the candidates and write the chosen ones, ordered by length and tokens.
-
-    The text of ``folded`` ones is that of their first occurrence.
 
     Parameters
     ----------
@@ -56,6 +54,9 @@ def score_part(
         Files with the columns of the stage ``candidates``; of one n-gram there is one row.
     unigrams : str
         A file ``unigrams.parquet`` with all of the corpora.
+    carried : sequence of str
+        Columns of the candidates that tell the text where the ids are folded: the ids ``s0..``
+        that stood there, or ``text`` itself.
     min_count, min_documents : int
         Limits of single tokens; the candidates have passed theirs.
 
@@ -83,7 +84,7 @@ def score_part(
             min_count=min_count,
             min_documents=min_documents,
         )
-        batches = itertools.chain(rows.to_batches(), _phrases(database, corpora, n_max, folded))
+        batches = itertools.chain(rows.to_batches(), _phrases(database, corpora, n_max, carried))
         lengths = _write(folder / "catalogue.parquet", batches, corpora, n_max, tokenizer)
     phrases = sum(number for length, number in lengths.items() if length >= SHORTEST_PHRASE)
     kept = lengths.total() - phrases
@@ -110,10 +111,12 @@ def _homes(database: duckdb.DuckDBPyConnection, corpora: Sequence[str]) -> Repor
 
 
 def _phrases(
-    database: duckdb.DuckDBPyConnection, corpora: Sequence[str], n_max: int, folded: bool
+    database: duckdb.DuckDBPyConnection,
+    corpora: Sequence[str],
+    n_max: int,
+    carried: Sequence[str],
 ) -> pa.RecordBatchReader:
-    kinds = ("s", "t") if folded else ("t",)
-    tokens = ", ".join(f"{kind}{place}" for kind in kinds for place in range(n_max))
+    tokens = ", ".join((*carried, *(f"t{place}" for place in range(n_max))))
     counts = ", ".join(
         f"{measure}_{corpus}"
         for measure in ("count", "documents")
@@ -156,9 +159,7 @@ def _described(
     first_row: int,
 ) -> pa.Table:
     keys = _sequences(table, "t", n_max)
-    # What stood where a folded phrase first occurred; a single token has the text of its id.
-    spelled = _sequences(table, "s", n_max) if "s0" in table.column_names else keys
-    texts = tokenizer.backend_tokenizer.decode_batch(spelled, skip_special_tokens=False)
+    texts = _texts(table, keys, n_max, tokenizer)
     sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
     columns = {
         "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
@@ -174,6 +175,16 @@ def _described(
     for name in ("npmi", "llr", "cvalue", "score"):
         columns[name] = kept[name]
     return pa.table(columns)
+
+
+def _texts(table: pa.Table, keys: list[list[int]], n_max: int, tokenizer: Any) -> list[str]:
+    """Return the texts of keys; of folded ones what stood where they first occurred."""
+    if "text" in table.column_names:
+        return cast(list[str], table["text"].to_pylist())
+    # A single token has the text of its id.
+    spelled = _sequences(table, "s", n_max) if "s0" in table.column_names else keys
+    decode = tokenizer.backend_tokenizer.decode_batch
+    return cast(list[str], decode(spelled, skip_special_tokens=False))
 
 
 def _sequences(table: pa.Table, column: str, n_max: int) -> list[list[int]]:

@@ -21,7 +21,13 @@ class CatalogueError(PhraseMemError):
 
 
 def catalogue_counts_part(
-    folder: Path, key: str, *, catalogue: str, places: Mapping[str, int], n_max: int
+    folder: Path,
+    key: str,
+    *,
+    catalogue: str,
+    places: Mapping[str, int],
+    n_max: int,
+    chunk: int | None = None,
 ) -> Report:
     """Write the counts of some corpora: ``KEY.parquet``, a row for each phrase and corpus.
 
@@ -36,6 +42,9 @@ def catalogue_counts_part(
         Name of a corpus to the number that it gets; others are left out.
     n_max : int
         At least the memory's.
+    chunk : int, optional
+        If given, it and the text of a phrase are columns too: of folded keys that several
+        files have, the text of the least ``chunk`` is to stay.
     """
     file = pq.ParquetFile(catalogue)
     wanted = [f"{measure}_{name}" for name in places for measure in ("count", "documents")]
@@ -43,22 +52,26 @@ def catalogue_counts_part(
         raise CatalogueError(
             "the catalogue lacks counts", where=catalogue, found=missing, hint="build it again"
         )
-    schema = _schema(n_max)
+    schema = counts_schema(n_max)
+    texts = [] if chunk is None else ["text"]
+    if texts:
+        schema = pa.schema([*schema, ("chunk", pa.uint32()), ("text", pa.string())])
     rows = 0
     with (
         appears(folder / f"{key}.parquet") as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
-        for batch in file.iter_batches(BATCH_ROWS, columns=["n", "tokens", *wanted]):
+        for batch in file.iter_batches(BATCH_ROWS, columns=["n", "tokens", *texts, *wanted]):
             table = pa.Table.from_batches([batch])
             for name, place in places.items():
-                part = _rows_of(table, name, place, n_max).cast(schema)
+                part = _rows_of(table, name, place, n_max, chunk).cast(schema)
                 writer.write_table(part)
                 rows += len(part)
     return {"rows": rows}
 
 
-def _schema(n_max: int) -> pa.Schema:
+def counts_schema(n_max: int) -> pa.Schema:
+    """Return the columns of counts by corpus; keys are 0 beyond their length."""
     return pa.schema(
         [
             ("hash", pa.uint64()),
@@ -71,10 +84,15 @@ def _schema(n_max: int) -> pa.Schema:
     )
 
 
-def _rows_of(table: pa.Table, name: str, place: int, n_max: int) -> pa.Table:
+def _rows_of(table: pa.Table, name: str, place: int, n_max: int, chunk: int | None) -> pa.Table:
     counts = table[f"count_{name}"].to_numpy()
     kept = table.filter(pa.array((counts > 0) & (table["n"].to_numpy() >= 2)))
     lengths, tokens = key_matrix(kept, n_max)
+    texts = (
+        {}
+        if chunk is None
+        else {"chunk": np.full(len(kept), chunk, np.uint32), "text": kept["text"]}
+    )
     return pa.table(
         {
             "hash": gram_hashes(lengths, tokens),
@@ -83,5 +101,6 @@ def _rows_of(table: pa.Table, name: str, place: int, n_max: int) -> pa.Table:
             "corpus": np.full(len(kept), place, np.uint16),
             "count": kept[f"count_{name}"],
             "documents": kept[f"documents_{name}"],
+            **texts,
         }
     )

@@ -168,6 +168,7 @@ def select(
         lambda: {
             "chunks": listed,
             "held_out": [config.held_out_share(corpus) for corpus in config.corpora],
+            "names": [corpus.name for corpus in config.corpora],
             "kinds": [corpus.kind for corpus in config.corpora],
             "memory_limit": _SELECT_MEMORY,
             "keep": "all" in plan.select.settings,

@@ -2,8 +2,8 @@
 
 ``OUT.counts`` is no part of the memory and is not published. It holds ``bucket-NNNNN.parquet``
 (a row for each n-gram and corpus, by buckets of the n-gram's hash, sorted by tokens),
-``documents.parquet`` (content hashes of the documents, and hashes of their titles) and, last,
-``counts.json``, which names the memory it belongs to and every file with its checksum.
+``documents.parquet`` (content hashes of the documents, hashes of their titles, and their corpora)
+and, last, ``counts.json``, which names the memory it belongs to and every file with its checksum.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from phrasemem import artifacts
 from phrasemem.memfmt import durable
@@ -81,10 +83,7 @@ def write_store(path: Path, memory: Manifest, buckets: Sequence[str], documents:
     documents : str
         File of the stage ``select``.
     """
-    if path.exists() and any(path.iterdir()) and not (path / HEAD_FILE).is_file():
-        raise CountStoreError(
-            "this folder holds something else than counts", where=path, hint="move it away"
-        )
+    refuse_other_folder(path)
     staging = durable.fresh_staging(path)
     for number, source in enumerate(buckets):
         shutil.copyfile(source, staging / bucket_name(number))
@@ -107,6 +106,19 @@ def write_store(path: Path, memory: Manifest, buckets: Sequence[str], documents:
     durable.write_file(staging / HEAD_FILE, sealed(head))
     durable.sync_path(staging)
     durable.move_into_place(staging, path)
+
+
+def refuse_other_folder(path: Path) -> None:
+    """Refuse to replace something that is no count store.
+
+    Raises
+    ------
+    CountStoreError
+    """
+    if path.exists() and any(path.iterdir()) and not (path / HEAD_FILE).is_file():
+        raise CountStoreError(
+            "this folder holds something else than counts", where=path, hint="move it away"
+        )
 
 
 def stands_beside(memory: Path) -> bool:
@@ -143,6 +155,12 @@ def open_store(path: Path, memory: Manifest) -> CountStore | None:
         )
     for name, entry in head["files"].items():
         _check(path / name, entry)
+    if "corpus" not in pq.read_schema(path / DOCUMENTS_FILE).names:
+        raise CountStoreError(
+            "these counts do not say which corpus a document is of",
+            where=path,
+            hint="build with --keep-counts again",
+        )
     return CountStore(path, int(head["buckets"]), str(head["checksum"]))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phrasemem.held_out import HELD_OUT_FILE
 from phrasemem.memfmt import durable, writer
 from phrasemem.memfmt.manifest import Manifest
 from phrasemem.pipeline import pack
@@ -23,7 +24,6 @@ from phrasemem.pipeline.stage import Report, Stage, write_json
 from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
 
 CATALOGUE_FILE = "catalogue.parquet"
-HELD_OUT_FILE = "heldout.jsonl.zst"
 
 
 @dataclass(frozen=True)

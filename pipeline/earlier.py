@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from phrasemem.held_out import HELD_OUT_FILE, held_out_documents
 from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, parse_manifest
 from phrasemem.pipeline.count_store import CountStore, open_store, store_path
@@ -21,8 +21,6 @@ from phrasemem.pipeline.stage import Report, appears
 if TYPE_CHECKING:
     from phrasemem.pipeline.engine import Engine
     from phrasemem.pipeline.plan import Plan
-
-HELD_OUT_FILE = "heldout.jsonl.zst"
 
 
 @dataclass(frozen=True)
@@ -186,10 +184,12 @@ def _write_held_out(target: Path, memory: Path) -> int:
     from phrasemem.pipeline.clean import text_hash
     from phrasemem.pipeline.select import DOCUMENTS_SCHEMA
 
-    texts = {document["text"] for document in held_out_documents(memory)}
-    rows = sorted((bytes.fromhex(text_hash(text)), None, len(text)) for text in texts)
-    distinct = list({row[0]: row for row in rows}.values())
-    columns = list(zip(*distinct, strict=True)) or [(), (), ()]
+    rows = {}
+    for document in held_out_documents(memory):
+        text = document["text"]
+        rows[text_hash(text)] = (len(text), document["corpus"])
+    distinct = [(bytes.fromhex(text), None, *rows[text]) for text in sorted(rows)]
+    columns = list(zip(*distinct, strict=True)) or [()] * len(DOCUMENTS_SCHEMA)
     arrays = [
         pa.array(column, field.type)
         for column, field in zip(columns, DOCUMENTS_SCHEMA, strict=True)
@@ -197,14 +197,3 @@ def _write_held_out(target: Path, memory: Path) -> int:
     with appears(target) as temporary:
         pq.write_table(pa.table(arrays, schema=DOCUMENTS_SCHEMA), temporary)
     return len(distinct)
-
-
-def held_out_documents(memory: Path) -> list[dict[str, Any]]:
-    """Return the held-out documents of a memory; none where it was published without."""
-    import zstandard
-
-    path = memory / HELD_OUT_FILE
-    if not path.is_file():
-        return []
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as source:
-        return [json.loads(line) for line in source.read().decode().splitlines() if line]

@@ -91,11 +91,12 @@ def candidates_part(
     min_count: int,
     min_documents: int,
     memory_limit: str,
-    folded: bool = False,
+    carried: Sequence[str] = (),
 ) -> Report:
     """Sum the exact counts of a bucket's n-grams, in all and a corpus: ``KEY.parquet``.
 
-    Of ``folded`` ones, the ids of the first occurrence in the first chunk stay as ``s0..``.
+    Of the columns ``carried``, the values of the first ``chunk`` stay: folded ids do not tell
+    the text.
 
     ``bucket`` None takes all rows; then the sources need no column ``hash``. The columns
     written: n, t0.. (0 beyond n), count, documents, count_0.., documents_0.. by corpus.
@@ -107,14 +108,12 @@ def candidates_part(
         for measure in ("count", "documents")
         for corpus in range(corpora)
     )
-    surfaces = "".join(
-        f", arg_min(s{place}, chunk) AS s{place}" for place in range(n_max if folded else 0)
-    )
+    firsts = "".join(f", arg_min({column}, chunk) AS {column}" for column in carried)
     limits = () if bucket is None else bucket_limits(bucket, buckets)
     within = "WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT" if limits else ""
     query = f"""
         SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
-               {shares}{surfaces}
+               {shares}{firsts}
         FROM read_parquet(?) {within}
         GROUP BY n, {tokens}
         HAVING sum(count) >= ? AND sum(documents) >= ?

@@ -9,13 +9,15 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+from phrasemem.held_out import held_out_lines
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.pipeline.recombine import LOWER_BOUNDS, Recipe, recombine
+from phrasemem.memfmt.names import KEY_MAP_NAME
+from phrasemem.pipeline.recipe import Recipe, how_counted, stores_of
+from phrasemem.pipeline.recombine import LOWER_BOUNDS, recombine
 from phrasemem.pipeline.remake import (
     Origin,
     Remade,
     check_output,
-    held_out_lines,
     open_origin,
     payload_of,
     tokenizer_of,
@@ -39,7 +41,9 @@ def merge(
 ) -> Remade:
     """Make one memory of the corpora of several.
 
-    Counts are joined key by key, and all phrases are scored again by them. A phrase that one
+    Counts are joined key by key, and all phrases are scored again by them. Where each memory has
+    its count store beside it, the result is that of a build of all corpora, and has a store too;
+    documents that more than one of them counts are in the notes. Without, a phrase that one
     memory lacks was too rare there, or cut: its count there is taken for 0, so what is written
     is a lower bound; how many phrases that concerns is in the notes. Vectors are those of the
     first memory that has the phrase, byte for byte.
@@ -51,7 +55,7 @@ def merge(
     out : Path
         Appears complete or not at all.
     max_phrases : int, optional
-        The best phrases are kept; all if not given.
+        The best phrases are kept; as many as the memories have together if not given.
     model : str, optional
         Where the tokenizer is, if not where the first memory says.
     replace : bool
@@ -71,14 +75,16 @@ def merge(
     for other in origins[1:]:
         _refuse_difference(origins[0], other)
     _refuse_same_names(origins)
+    stores = stores_of(origins)
     recipe = Recipe(
         command="merge",
-        settings={"max_phrases": max_phrases},
+        settings={"max_phrases": max_phrases} | how_counted(stores),
         origins=origins,
+        stores=stores,
         corpora=[corpus for origin in origins for corpus in origin.manifest.corpora],
-        scoring=_joint_scoring(origins, max_phrases),
+        scoring=_joint_scoring(origins, max_phrases, exact=bool(stores)),
         model=tokenizer_of(origins[0].manifest, model),
-        fewer="joined with those of another memory",
+        fewer="joined with those of another memory" + (", or dropped" if stores else ""),
     )
     remade = Remade(0, {_DUPLICATES: 0})
     remade.notes += [
@@ -87,7 +93,7 @@ def merge(
         for left in origin.left_behind
     ]
     recombine(recipe, _held_out(origins, remade), remade, out)
-    if lower := remade.numbers[LOWER_BOUNDS]:
+    if lower := remade.numbers.get(LOWER_BOUNDS):
         remade.notes.append(
             f"inexact: counts of {lower:,} phrases are lower bounds, since what a memory does not "
             "hold is taken for 0 there"
@@ -102,6 +108,7 @@ def _refuse_difference(first: Origin, other: Origin) -> None:
             "tokenizer": manifest.tokenizer.fingerprint,
             "n_max": manifest.n_max,
             "key normalisation": manifest.key_normalisation,
+            "folded ids": manifest.files.get(KEY_MAP_NAME),
             "encoder": manifest.encoder,
             "semantic vectors": payload_of(origin),
             "stop words": recorded_scoring(origin.path).mining.stop_words,
@@ -127,7 +134,7 @@ def _refuse_same_names(origins: Sequence[Origin]) -> None:
         )
 
 
-def _joint_scoring(origins: Sequence[Origin], max_phrases: int | None) -> Scoring:
+def _joint_scoring(origins: Sequence[Origin], max_phrases: int | None, *, exact: bool) -> Scoring:
     """Return settings under which no phrase is lost but to the budget."""
     found = [recorded_scoring(origin.path) for origin in origins]
     minings = [scoring.mining for scoring in found]
@@ -139,22 +146,17 @@ def _joint_scoring(origins: Sequence[Origin], max_phrases: int | None) -> Scorin
             "shortest": max(mining.shortest for mining in minings),
         }
     )
-    return changed(
-        found[0],
-        mining=mining,
-        phrase_shares={},
-        floor=(
-            max(scoring.floor[0] for scoring in found),
-            max(scoring.floor[1] for scoring in found),
-        ),
-    )
+    lowest = mining.min_count, mining.min_documents
+    floors = (max(floor) for floor in zip(*(scoring.floor for scoring in found), strict=True))
+    floor = lowest if exact else (next(floors), next(floors))
+    return changed(found[0], mining=mining, phrase_shares={}, floor=floor)
 
 
 def _held_out(origins: Sequence[Origin], remade: Remade) -> Iterator[bytes]:
     """Yield the documents of all, a text once."""
     seen: set[bytes] = set()
     for origin in origins:
-        for line in held_out_lines(origin):
+        for line in held_out_lines(origin.path):
             digest = hashlib.sha256(json.loads(line)["text"].encode()).digest()
             if digest in seen:
                 remade.numbers[_DUPLICATES] += 1

@@ -248,11 +248,18 @@ def merge_candidates(
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
             "memory_limit": _BUCKET_MEMORY,
-            "folded": config.folding_model is not None,
+            "carried": _surfaces(config),
         }
         return Job(key, arguments)
 
     engine.run(plan.candidates, candidates_part, lambda: [job(b) for b in range(buckets)])
+
+
+def _surfaces(config: BuildConfig) -> list[str]:
+    """Return the columns of the ids that stood where a folded n-gram first occurred."""
+    if config.folding_model is None:
+        return []
+    return [f"s{place}" for place in range(config.mining.n_max)]
 
 
 def _names(config: BuildConfig, earlier: Earlier | None) -> list[str]:
@@ -296,7 +303,7 @@ def score(
             "stop_words": config.mining.stop_words,
             "memory_limit": _SCORE_MEMORY,
             "threads": engine.threads,
-            "folded": config.folding_model is not None,
+            "carried": _surfaces(config),
         },
     )
     for report in (*(earlier.reports if earlier is not None else ()), *reports):

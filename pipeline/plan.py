@@ -108,9 +108,10 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
             expected="exact",
             found=config.key_normalisation,
         )
-    known = Stage("earlier", 1, {"n_max": mining.n_max}, start)
+    known = Stage("earlier", 2, {"n_max": mining.n_max}, start)
+    listed = {"names": names, **everything} if everything else {}
     select = Stage(
-        "select", 2, {"held_out": held_out, "kinds": kinds, **everything}, _inputs(clean) | start
+        "select", 2, {"held_out": held_out, "kinds": kinds, **listed}, _inputs(clean) | start
     )
     tokenize = Stage(
         "tokenize", 1,

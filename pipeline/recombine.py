@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,27 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.key_map import KeyMap
 from phrasemem.memfmt.keys import SHORTEST_PHRASE
-from phrasemem.memfmt.manifest import CorpusInfo, EncoderInfo
+from phrasemem.memfmt.manifest import EncoderInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.writer import Header
 from phrasemem.pipeline.catalogue import score_part
-from phrasemem.pipeline.catalogue_counts import catalogue_counts_part
 from phrasemem.pipeline.catalogue_table import key_matrix
+from phrasemem.pipeline.count_store import (
+    DOCUMENTS_FILE,
+    refuse_other_folder,
+    store_path,
+    write_store,
+)
 from phrasemem.pipeline.derive import CATALOGUE_FILE, Ingredients
 from phrasemem.pipeline.embed import embed_part
 from phrasemem.pipeline.engine import Engine
-from phrasemem.pipeline.merge import candidates_part
+from phrasemem.pipeline.joint_counts import MEMORY_LIMIT, joint_counts
+from phrasemem.pipeline.joint_documents import join_documents
 from phrasemem.pipeline.phrase_stages import NoPhrasesError
 from phrasemem.pipeline.plan import encoder_identity
+from phrasemem.pipeline.recipe import Recipe, phrases_of
 from phrasemem.pipeline.remake import (
     Origin,
     OriginError,
@@ -35,79 +43,38 @@ from phrasemem.pipeline.remake import (
     workshop,
     write_out,
 )
-from phrasemem.pipeline.scoring import Scoring, recorded_scoring
 from phrasemem.pipeline.stage import Report
 from phrasemem.pipeline.unigrams import UNIGRAMS_FILE, joined, read_unigrams
 
 LOWER_BOUNDS = "phrases that not every memory holds"
+NEW = "phrases that no memory held"
+REPEATED = "documents that more than one memory counts, at most"
 
-_MEMORY = "2GB"
 _ROWS_A_PART = 1 << 15
 _BATCH_SIZE = 256
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a memory is recombined from.
-
-    Attributes
-    ----------
-    command : str
-    settings : dict
-        What was asked for; plain data.
-    origins : sequence of Origin
-        Of the same tokenizer, encoder and n_max.
-    corpora : sequence of CorpusInfo
-        Those that stay, in their order, each in one origin.
-    scoring : Scoring
-        How phrases are chosen.
-    model : str
-        Reference of the tokenizer.
-    fewer : str
-        What it means where the origins together have more phrases than there are candidates.
-    """
-
-    command: str
-    settings: dict[str, Any]
-    origins: Sequence[Origin]
-    corpora: Sequence[CorpusInfo]
-    scoring: Scoring
-    model: str
-    fewer: str
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the corpora that stay."""
-        return [corpus.name for corpus in self.corpora]
-
-    @property
-    def n_max(self) -> int:
-        """Longest key."""
-        return self.origins[0].manifest.n_max
-
-    @property
-    def unknown(self) -> int:
-        """N-grams that the origins had counted but not chosen, so that no counts are known."""
-        return sum(
-            max(0, recorded_scoring(origin.path).candidates - phrases_of(origin))
-            for origin in self.origins
-        )
-
-
-@dataclass(frozen=True)
 class Chosen:
-    """What was chosen: the catalogue and ``unigrams.parquet``, and the report of the choice."""
+    """What was chosen: the catalogue and ``unigrams.parquet``, and the report of the choice.
+
+    ``buckets`` are the files of the new count store, if there is one.
+    """
 
     catalogue: Path
     unigrams: Path
     report: Report
+    buckets: list[str]
 
 
 def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Path) -> None:
     """Choose phrases by the counts of the corpora that stay, and write their memory.
 
-    Vectors are those of the first origin that has the key, byte for byte. Only a single token
-    that none of them has a row for is encoded.
+    Vectors are those of the first origin that has the key, byte for byte. Only what none of them
+    has a row for is encoded: single tokens and, with count stores, phrases.
+
+    With count stores one is written for the result too, after it: a run that is killed between
+    leaves a whole memory without a store.
 
     Parameters
     ----------
@@ -123,15 +90,16 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
     NoPhrasesError
         If nothing is left.
     """
-    _refuse_other_keys(recipe.origins)
     final = out.absolute()
+    if recipe.stores:
+        refuse_other_folder(store_path(final))
     with workshop(final) as engine:
         chosen = choose_again(recipe, engine.work)
         _take_down(recipe, chosen, remade)
         rows = chosen.report["phrases"] + chosen.report["single"]
         vectors, encoded = _vectors(recipe, chosen.catalogue, rows, engine)
         if encoded:
-            remade.numbers["single tokens encoded anew"] = encoded
+            remade.numbers["rows encoded anew"] = encoded
         documents = engine.work / "heldout.jsonl"
         with documents.open("wb") as file:
             file.writelines(held_out)
@@ -143,6 +111,7 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
                 payloads=[payload_of(recipe.origins[0])],
                 corpora=recipe.corpora,
                 encoder=first.encoder,
+                key_map=_key_map(recipe.origins[0]),
             ),
             catalogue=str(chosen.catalogue),
             unigrams=str(chosen.unigrams),
@@ -153,22 +122,28 @@ def recombine(recipe: Recipe, held_out: Iterable[bytes], remade: Remade, out: Pa
             seed=0,
             shard_bits=max(origin.manifest.shard_bits for origin in recipe.origins),
         )
-        write_out(ingredients, engine, final)
+        known = engine.work / DOCUMENTS_FILE
+        if recipe.stores:
+            _join_documents(recipe, known, remade)
+        manifest = write_out(ingredients, engine, final)
+        if recipe.stores:
+            write_store(store_path(final), manifest, chosen.buckets, str(known))
 
 
-def _refuse_other_keys(origins: Sequence[Origin]) -> None:
-    for origin in origins:
-        if origin.manifest.key_normalisation != "exact":
-            raise OriginError(
-                "keys that are not exact cannot be chosen again",
-                found=origin.manifest.key_normalisation,
-                where=origin.path,
-            )
+def _join_documents(recipe: Recipe, target: Path, remade: Remade) -> None:
+    """Write what the stores know of documents; more than one may have counted the same."""
+    known = [store.documents for store in recipe.stores]
+    if repeated := join_documents(target, known, recipe.names, MEMORY_LIMIT):
+        remade.numbers[REPEATED] = repeated
+        remade.notes.append(
+            f"inexact: up to {repeated:,} documents whose text or title another memory has too "
+            "are counted in both; a build of all corpora would leave them out"
+        )
 
 
 def choose_again(recipe: Recipe, folder: Path) -> Chosen:
     """Join the counts of the corpora that stay, score, and choose; writes into ``folder``."""
-    candidates = joined_counts(recipe, folder)
+    counted = joint_counts(recipe, folder)
     names = recipe.names
     unigrams = folder / UNIGRAMS_FILE
     joined(
@@ -181,7 +156,7 @@ def choose_again(recipe: Recipe, folder: Path) -> Chosen:
     report = score_part(
         folder,
         "score",
-        candidates=[str(candidates)],
+        candidates=counted.candidates,
         unigrams=str(unigrams),
         corpora=names,
         phrase_shares=[recipe.scoring.phrase_shares.get(name) for name in names],
@@ -193,74 +168,55 @@ def choose_again(recipe: Recipe, folder: Path) -> Chosen:
         max_phrases=mining.max_phrases,
         shortest=mining.shortest,
         stop_words=mining.stop_words,
-        memory_limit=_MEMORY,
+        memory_limit=MEMORY_LIMIT,
         threads=os.cpu_count() or 1,
+        carried=("text",) if recipe.folded else (),
     )
     if not report["phrases"]:
         raise NoPhrasesError("no phrase is left of these corpora", found=", ".join(names))
-    return Chosen(folder / CATALOGUE_FILE, unigrams, report)
-
-
-def joined_counts(recipe: Recipe, folder: Path) -> Path:
-    """Sum the counts of the corpora that stay, key by key; what is too rare is out."""
-    places = {name: place for place, name in enumerate(recipe.names)}
-    sources = []
-    for number, origin in enumerate(recipe.origins):
-        here = {name: places[name] for name in origin.corpora if name in places}
-        catalogue_counts_part(
-            folder,
-            f"counts-{number}",
-            catalogue=str(origin.catalogue),
-            places=here,
-            n_max=recipe.n_max,
-        )
-        sources.append(str(folder / f"counts-{number}.parquet"))
-    candidates_part(
-        folder,
-        "candidates",
-        sources=sources,
-        bucket=None,
-        buckets=1,
-        corpora=len(places),
-        n_max=recipe.n_max,
-        min_count=recipe.scoring.mining.min_count,
-        min_documents=recipe.scoring.mining.min_documents,
-        memory_limit=_MEMORY,
-    )
-    return folder / "candidates.parquet"
+    return Chosen(folder / CATALOGUE_FILE, unigrams, report, counted.buckets)
 
 
 def _take_down(recipe: Recipe, chosen: Chosen, remade: Remade) -> None:
     """Put into the report what became of the phrases that were there."""
     report = chosen.report
     before = sum(phrases_of(origin) for origin in recipe.origins)
+    held_by_any, held_by_all = _held(recipe, chosen.catalogue)
     remade.phrases = report["phrases"]
-    remade.numbers |= {
-        "phrases before": before,
-        recipe.fewer: before - report["candidates"],
-        "dropped, by score or budget": report["candidates"] - report["phrases"],
-    }
+    remade.numbers["phrases before"] = before
+    if recipe.stores:
+        remade.numbers |= {
+            recipe.fewer: before - held_by_any,
+            NEW: report["phrases"] - held_by_any,
+        }
+    else:
+        remade.numbers |= {
+            recipe.fewer: before - report["candidates"],
+            "dropped, by score or budget": report["candidates"] - report["phrases"],
+        }
     if report["single"]:
         remade.numbers["rows of single tokens"] = report["single"]
-    if len(recipe.origins) > 1:
-        remade.numbers[LOWER_BOUNDS] = report["phrases"] - _held_by_all(recipe, chosen.catalogue)
+    if len(recipe.origins) > 1 and not recipe.stores:
+        remade.numbers[LOWER_BOUNDS] = report["phrases"] - held_by_all
 
 
-def phrases_of(origin: Origin) -> int:
-    """Return how many phrases a memory has; single tokens and the root are none."""
-    lengths = pq.read_table(origin.catalogue, columns=["n"])["n"].to_numpy()
-    return int((lengths >= SHORTEST_PHRASE).sum())
-
-
-def _held_by_all(recipe: Recipe, catalogue: Path) -> int:
-    """Return how many phrases of a catalogue every origin has."""
+def _held(recipe: Recipe, catalogue: Path) -> tuple[int, int]:
+    """Return how many phrases of a catalogue any of the origins has, and how many all of them."""
     table = pq.read_table(catalogue, columns=["n", "tokens"])
     lengths, tokens = key_matrix(table, recipe.n_max)
     phrases: NDArray[np.bool_] = lengths >= SHORTEST_PHRASE
+    by_any, by_all = np.zeros_like(phrases), phrases.copy()
     for origin in recipe.origins:
         with MemoryReader.open(origin.path) as reader:
-            phrases &= reader.look_up(tokens, lengths) >= 0
-    return int(phrases.sum())
+            here = phrases & (reader.look_up(tokens, lengths) >= 0)
+        by_any |= here
+        by_all &= here
+    return int(by_any.sum()), int(by_all.sum())
+
+
+def _key_map(origin: Origin) -> KeyMap | None:
+    with MemoryReader.open(origin.path) as reader:
+        return reader.key_map
 
 
 def _vectors(recipe: Recipe, catalogue: Path, rows: int, engine: Engine) -> tuple[list[str], int]:
@@ -309,8 +265,7 @@ def _record(recipe: Recipe, report: Report, remade: Remade) -> dict[str, Any]:
     ]
     shares = {name: recipe.scoring.phrase_shares.get(name) for name in recipe.names}
     candidates = report["candidates"] + recipe.unknown
-    # No count store stands beside it.
-    mining = recipe.scoring.mining.model_copy(update={"keep_counts": False})
+    mining = recipe.scoring.mining.model_copy(update={"keep_counts": bool(recipe.stores)})
     scoring = replace(recipe.scoring, mining=mining, phrase_shares=shares, candidates=candidates)
     record = build_record(recipe.command, recipe.origins, recipe.settings, remade, corpora)
     return {**record, "scoring": scoring.as_json(), "single": report["single"]}

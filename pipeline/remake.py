@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from phrasemem import artifacts, backbone
 from phrasemem.memfmt import durable
@@ -22,7 +21,7 @@ from phrasemem.memfmt.layout import PayloadSpec
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, PayloadInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.pipeline.catalogue_table import catalogue_schema
-from phrasemem.pipeline.derive import CATALOGUE_FILE, HELD_OUT_FILE, Ingredients, pack_memory
+from phrasemem.pipeline.derive import CATALOGUE_FILE, Ingredients, pack_memory
 from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Executor
@@ -241,19 +240,8 @@ def payload_of(origin: Origin) -> PayloadSpec:
     return origin.semantic.spec
 
 
-def held_out_lines(origin: Origin) -> Iterator[bytes]:
-    """Yield the lines of a memory's held-out documents, as they stand; none where it has none."""
-    if HELD_OUT_FILE not in origin.manifest.files:
-        return
-    with (
-        (origin.path / HELD_OUT_FILE).open("rb") as file,
-        zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as plain,
-    ):
-        yield from io.BufferedReader(plain)
-
-
-def write_out(ingredients: Ingredients, engine: Engine, out: Path) -> None:
+def write_out(ingredients: Ingredients, engine: Engine, out: Path) -> Manifest:
     """Pack a memory; it appears whole or not at all."""
     settings = {"record": ingredients.record}
     layout, pack = Stage("layout", _VERSION, settings), Stage("pack", _VERSION, settings)
-    pack_memory(ingredients, layout, pack, engine, out)
+    return pack_memory(ingredients, layout, pack, engine, out)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem import backbone
+from phrasemem.held_out import held_out_lines
 from phrasemem.memfmt.manifest import TokenizerInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.writer import Header
@@ -21,7 +22,6 @@ from phrasemem.pipeline.remake import (
     Remade,
     build_record,
     check_output,
-    held_out_lines,
     open_origin,
     payload_of,
     recorded_corpora,
@@ -86,7 +86,7 @@ def retokenize(
         pq.write_table(rekeyed.table, catalogue, compression="zstd")
         held_out = engine.work / "heldout.jsonl"
         with held_out.open("wb") as file:
-            file.writelines(held_out_lines(origin))
+            file.writelines(held_out_lines(memory))
         ingredients = Ingredients(
             header=header,
             catalogue=str(catalogue),

@@ -19,9 +19,15 @@ from phrasemem.pipeline.stage import Report, appears
 
 KEEP, DUPLICATE_TEXT, DUPLICATE_TITLE, CALIBRATION, TEST = range(5)
 DECISIONS = ("kept", "duplicate-text", "duplicate-title", "held-out-calibration", "held-out-test")
-# Of each text that is known: its hash, that of its kind and title (null without), its length.
+# Of each text that is known: its hash, that of its kind and title (null without), its length, and
+# the name of its corpus.
 DOCUMENTS_SCHEMA = pa.schema(
-    [("text_hash", pa.binary()), ("title", pa.binary()), ("chars", pa.int64())]
+    [
+        ("text_hash", pa.binary()),
+        ("title", pa.binary()),
+        ("chars", pa.int64()),
+        ("corpus", pa.string()),
+    ]
 )
 _SCHEMA = pa.schema([("chunk", pa.uint32()), ("row", pa.uint32()), ("decision", pa.uint8())])
 
@@ -32,6 +38,7 @@ def select_part(
     *,
     chunks: Sequence[Mapping[str, object]],
     held_out: Sequence[float],
+    names: Sequence[str],
     kinds: Sequence[str],
     memory_limit: str,
     keep: bool = False,
@@ -48,6 +55,8 @@ def select_part(
         The clean chunks in order, with the position of their corpus.
     held_out : sequence of float
         Share held out, a corpus.
+    names : sequence of str
+        Of the corpora.
     kinds : sequence of str
         Kind of each corpus; a title is compared within a kind.
     earlier : str, optional
@@ -62,7 +71,7 @@ def select_part(
     """
     counts = [Counter[str]() for _ in kinds]
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
-        _load(database, chunks, held_out, kinds)
+        _load(database, chunks, held_out, names, kinds)
         _load_earlier(database, earlier)
         database.execute(_JUDGE)
         reader = stream(database, _DECIDED)
@@ -75,7 +84,7 @@ def select_part(
                 writer.write_table(table.select(_SCHEMA.names).cast(_SCHEMA), BATCH_ROWS)
                 _tally(table, counts)
         if keep:
-            _write_documents(folder / "documents.parquet", database)
+            write_documents(folder / "documents.parquet", stream(database, _KEPT))
         [[shorter_kept]] = database.execute(_SHORTER_KEPT).fetchall()
     return {
         "decisions": [dict(sorted(count.items())) for count in counts],
@@ -99,6 +108,7 @@ def _load(
     database: duckdb.DuckDBPyConnection,
     chunks: Sequence[Mapping[str, object]],
     held_out: Sequence[float],
+    names: Sequence[str],
     kinds: Sequence[str],
 ) -> None:
     listed = pa.table(
@@ -111,6 +121,7 @@ def _load(
     corpora = pa.table(
         {
             "corpus": pa.array(range(len(kinds)), pa.uint32()),
+            "name": pa.array(list(names), pa.string()),
             "kind": pa.array(list(kinds), pa.string()),
             "held_below": pa.array([hold_out_limit(share) for share in held_out], pa.string()),
         }
@@ -132,9 +143,10 @@ def _load_earlier(database: duckdb.DuckDBPyConnection, earlier: str | None) -> N
     )
 
 
-def _write_documents(path: Path, database: duckdb.DuckDBPyConnection) -> None:
+def write_documents(path: Path, batches: pa.RecordBatchReader) -> None:
+    """Write documents, ordered by their hashes, with the columns of ``DOCUMENTS_SCHEMA``."""
     with appears(path) as temporary, pq.ParquetWriter(temporary, DOCUMENTS_SCHEMA) as writer:
-        for batch in stream(database, _KEPT):
+        for batch in batches:
             table = pa.Table.from_batches([batch]).cast(DOCUMENTS_SCHEMA)
             writer.write_table(table, row_group_size=BATCH_ROWS)
 
@@ -185,8 +197,9 @@ FROM fresh LEFT JOIN titled USING (chunk, row) LEFT JOIN earlier_titles USING (t
 _DECIDED = "SELECT chunk, row, corpus, decision FROM judged ORDER BY chunk, row"
 _SHORTER_KEPT = "SELECT count(*) FROM judged WHERE beats_earlier"
 _KEPT = """
-SELECT text_hash, title, chars FROM (
-  SELECT hash AS text_hash, title, chars FROM judged WHERE is_new
-  UNION ALL SELECT text_hash, title, chars FROM earlier
+SELECT text_hash, title, chars, corpus FROM (
+  SELECT hash AS text_hash, title, chars, name AS corpus
+  FROM judged JOIN corpora USING (corpus) WHERE is_new
+  UNION ALL SELECT text_hash, title, chars, corpus FROM earlier
 ) ORDER BY text_hash
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import zstandard
 from numpy.typing import NDArray
 
+from phrasemem.held_out import HELD_OUT_FILE, held_out_documents
 from phrasemem.memfmt.errors import PhraseMemError
 
-HELD_OUT = "heldout.jsonl.zst"
 TEXT_KIND = "text"
 PAD = 0
 
@@ -80,12 +78,10 @@ def read_held_out(memory: Path, split: str) -> list[Document]:
     TextError
         If the memory was published without them, or has none.
     """
-    path = memory / HELD_OUT
+    path = memory / HELD_OUT_FILE
     if not path.is_file():
         raise TextError("this memory holds no held-out text", where=memory, hint="give --text")
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-        lines = io.TextIOWrapper(stream, encoding="utf-8")
-        records = [json.loads(line) for line in lines]
+    records = held_out_documents(memory)
     found = [Document(r["kind"], r["text"]) for r in records if r["split"] == split]
     if not found:
         raise TextError(f"this memory holds no {split} documents", where=path, hint="give --text")

@@ -19,7 +19,9 @@ def command(memory: Path, name: str, model: str | None, out: Path, replace: bool
     """Take the corpus NAME out of MEMORY.
 
     Its counts and held-out documents go, and so do phrases that are too rare without it. The
-    others are scored again and keep their vectors. MEMORY is not changed.
+    others are scored again and keep their vectors. With the count store of `phrasemem build
+    --keep-counts` beside MEMORY the result is what a build without NAME would be. MEMORY is not
+    changed.
     """
     with pipeline_needed():
         from phrasemem.pipeline.drop_corpus import drop_corpus

@@ -13,7 +13,9 @@ from phrasemem.cli.remaking import output_options, pipeline_needed, print_remade
 @click.command("merge")
 @click.argument("memories", type=MEMORY, nargs=-1, required=True)
 @click.option(
-    "--max-phrases", type=click.IntRange(min=1), help="Keep the best ones; all if not given."
+    "--max-phrases",
+    type=click.IntRange(min=1),
+    help="Keep the best ones; as many as MEMORIES have if not given.",
 )
 @tokenizer_option
 @output_options
@@ -27,7 +29,8 @@ def command(
     """Make one memory of the corpora of MEMORIES, which share tokenizer, encoder and key length.
 
     Counts are joined, phrases scored again; vectors are kept, those of the first memory that has
-    the phrase. MEMORIES are not changed.
+    the phrase. With the count store of `phrasemem build --keep-counts` beside each of MEMORIES the
+    result is what a build of all corpora would be. MEMORIES are not changed.
     """
     with pipeline_needed():
         from phrasemem.pipeline.merge_memories import merge

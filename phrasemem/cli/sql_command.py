@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phrasemem.cli.memory_path import MEMORY
+from phrasemem.held_out import HELD_OUT_FILE
 from phrasemem.memfmt.errors import MissingExtraError, PhraseMemError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ _VIEWS = {
     "catalogue": ("catalogue.parquet", "SELECT * FROM read_parquet('{}')"),
     "unigrams": ("unigrams.parquet", "SELECT * FROM read_parquet('{}')"),
     "heldout": (
-        "heldout.jsonl.zst",
+        HELD_OUT_FILE,
         "SELECT * FROM read_json('{}', format='newline_delimited', compression='zstd', columns="
         "{{id: 'VARCHAR', corpus: 'VARCHAR', kind: 'VARCHAR', split: 'VARCHAR', text: 'VARCHAR'}})",
     ),

@@ -234,3 +234,16 @@ def files_of(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def same_files(left: Path, right: Path) -> list[str]:
+    """Names of the files that differ; vectors and the records of the build aside."""
+    aside = {"build.json", "manifest.json"}
+    names = [
+        {p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()} - aside
+        for root in (left, right)
+    ]
+    assert names[0] == names[1]
+    kept = sorted(name for name in names[0] if "rows-" not in name)
+    assert len(kept) > 8
+    return [name for name in kept if (left / name).read_bytes() != (right / name).read_bytes()]

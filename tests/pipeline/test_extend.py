@@ -26,6 +26,8 @@ from phrasemem.pipeline.report import BuildReport
 from phrasemem.pipeline.run import build
 from phrasemem.pipeline.scoring import ScoringError
 
+from .conftest import same_files
+
 MINING = {"min_count": 4, "max_phrases": 400}
 
 
@@ -95,19 +97,6 @@ def three(
     out = tmp_path_factory.mktemp("three") / "memory"
     built(world, corpora, out, keep_counts=True, shortest=0)
     return out
-
-
-def same_files(left: Path, right: Path) -> list[str]:
-    """Names of the files that differ; vectors and the records of the build aside."""
-    aside = {"build.json", "manifest.json"}
-    names = [
-        {p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()} - aside
-        for root in (left, right)
-    ]
-    assert names[0] == names[1]
-    kept = sorted(name for name in names[0] if "rows-" not in name)
-    assert len(kept) > 8
-    return [name for name in kept if (left / name).read_bytes() != (right / name).read_bytes()]
 
 
 def test_an_extended_memory_equals_a_build_of_all_corpora(

@@ -27,9 +27,10 @@ from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.config import BuildConfig, Mining
 from phrasemem.pipeline.drop_corpus import drop_corpus
 from phrasemem.pipeline.existing import OutputError
+from phrasemem.pipeline.joint_counts import joint_counts
 from phrasemem.pipeline.merge_memories import MergeError, merge
 from phrasemem.pipeline.phrase_stages import NoPhrasesError
-from phrasemem.pipeline.recombine import LOWER_BOUNDS, joined_counts
+from phrasemem.pipeline.recombine import LOWER_BOUNDS
 from phrasemem.pipeline.remake import OriginError
 from phrasemem.pipeline.retokenize import retokenize
 from phrasemem.pipeline.run import build
@@ -376,9 +377,15 @@ def test_counts_are_those_of_a_plain_sum(
     names = sorted(kept)
     mining = Mining(min_count=min_count, min_documents=min_documents)
     recipe: Any = SimpleNamespace(
-        names=names, n_max=3, origins=tables, scoring=SimpleNamespace(mining=mining)
+        names=names,
+        n_max=3,
+        origins=tables,
+        stores=[],
+        folded=False,
+        scoring=SimpleNamespace(mining=mining),
     )
-    found = pq.read_table(joined_counts(recipe, tmp_path)).to_pylist()
+    [candidates] = joint_counts(recipe, tmp_path).candidates
+    found = pq.read_table(candidates).to_pylist()
     counts, documents = Counter[tuple[Key, str]](), Counter[tuple[Key, str]]()
     for corpora, table in zip(CORPORA, (first, second), strict=True):
         for key, numbers in table.items():

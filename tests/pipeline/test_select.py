@@ -15,6 +15,7 @@ from phrasemem.pipeline.select import DECISIONS, decisions_of, hold_out_limit, s
 
 Row = tuple[int, str, str, str]  # corpus, id, title, text
 KINDS = ("encyclopedia", "encyclopedia", "web")
+NAMES = ("first", "second", "third")
 
 
 def select(
@@ -36,7 +37,13 @@ def select(
         pq.write_table(pa.table(arrays, schema=CLEAN_SCHEMA), path)
         listed.append({"path": str(path), "corpus": rows[0][0]})
     report = select_part(
-        folder, "all", chunks=listed, held_out=held_out, kinds=KINDS, memory_limit="200MB"
+        folder,
+        "all",
+        chunks=listed,
+        held_out=held_out,
+        names=NAMES,
+        kinds=KINDS,
+        memory_limit="200MB",
     )
     found = {}
     for number, rows in enumerate(chunks):
