@@ -8,17 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.reader import MemoryReader
+from phrasemem.pipeline.catalogue_counts import CatalogueError
 from phrasemem.pipeline.catalogue_table import catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS
+from phrasemem.pipeline.derive import CATALOGUE_FILE
 
 
-class WrongCatalogueError(PhraseMemError):
-    """A catalogue that is damaged, or not that of its memory."""
-
-
-def check_catalogue(reader: MemoryReader, path: Path) -> None:
+def check_catalogue(reader: MemoryReader) -> None:
     """Refuse a catalogue that does not describe the rows of its memory, one by one.
 
     Checksums only tell that it is what its maker wrote.
@@ -27,14 +24,15 @@ def check_catalogue(reader: MemoryReader, path: Path) -> None:
     ----------
     reader : MemoryReader
         The memory.
-    path : Path
-        Its ``catalogue.parquet``.
 
     Raises
     ------
-    WrongCatalogueError
-        If it cannot be read, or columns, types, rows or keys are others.
+    CatalogueError
+        If it is not there, cannot be read, or columns, types, rows or keys are others.
     """
+    path = reader.path / CATALOGUE_FILE
+    if CATALOGUE_FILE not in reader.manifest.files:
+        raise CatalogueError(f"the memory has no {CATALOGUE_FILE}", where=reader.path)
     schema = catalogue_schema([corpus.name for corpus in reader.manifest.corpora])
     try:
         file = pq.ParquetFile(path)
@@ -45,7 +43,7 @@ def check_catalogue(reader: MemoryReader, path: Path) -> None:
             row += batch.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
         first = " ".join(str(error).split())
-        raise WrongCatalogueError(f"the catalogue cannot be read: {first}", where=path) from error
+        raise CatalogueError(f"the catalogue cannot be read: {first}", where=path) from error
     if row != len(reader):
         raise _refused("rows", len(reader), row, path)
 
@@ -53,7 +51,7 @@ def check_catalogue(reader: MemoryReader, path: Path) -> None:
 def _check_form(file: pq.ParquetFile, schema: pa.Schema, rows: int, path: Path) -> None:
     found = file.schema_arrow
     if missing := [name for name in schema.names if name not in found.names]:
-        raise WrongCatalogueError(
+        raise CatalogueError(
             "the catalogue lacks columns",
             found=f"no {', '.join(missing)}",
             where=path,
@@ -87,8 +85,8 @@ def _check_batch(batch: pa.RecordBatch, reader: MemoryReader, row: int, path: Pa
         raise _refused("tokens", "those of the rows", "others", where)
 
 
-def _refused(what: str, expected: object, found: object, where: object) -> WrongCatalogueError:
-    return WrongCatalogueError(
+def _refused(what: str, expected: object, found: object, where: object) -> CatalogueError:
+    return CatalogueError(
         f"the catalogue has other {what} than the memory",
         expected=expected,
         found=found,
