@@ -113,7 +113,7 @@ def compare(a: str | Path, b: str | Path, *, limit: int = 10) -> Difference:
     Parameters
     ----------
     a, b : path-like
-        Their bytes are not verified; see :func:`phrasemem.memfmt.verify.verify`.
+        Every block is compared with its checksum.
     limit : int
         How many phrases of each kind are named, the best by score.
 
@@ -126,13 +126,14 @@ def compare(a: str | Path, b: str | Path, *, limit: int = 10) -> Difference:
     Raises
     ------
     FormatError
-        If one is no memory.
+        If one is no memory, or damaged.
 
     Notes
     -----
     RAM: both indexes, and a block of rows. The keys are read once, in order.
     """
-    with MemoryReader.open(a) as first, MemoryReader.open(b) as second:
+    # LMDB, which is walked through, may crash on altered bytes.
+    with MemoryReader.open(a, check="full") as first, MemoryReader.open(b, check="full") as second:
         settings = _settings(first, second)
         difference = Difference(
             settings=settings,

@@ -30,7 +30,11 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            # Of a pipe or a device the end may never come.
+            raise FormatError(Reason.NOT_A_MEMORY, "the manifest is no file", where=path)
+        if status.st_size > MAX_MANIFEST_BYTES:
             raise FormatError(Reason.MANIFEST_SYNTAX, "the manifest is too long", where=path)
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.arrow_file import read_one_batch
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 from phrasemem.memfmt.keys import UInt64s, bucket_and_remainder
 from phrasemem.memfmt.lines import Lines, LinesBuilder
@@ -120,22 +121,19 @@ def read_index(data: bytes, where: object) -> ShardIndex:
     FormatError
         If the bytes are not an index.
     """
-    try:
-        batch = pa.ipc.open_file(pa.py_buffer(data)).get_batch(0)
-        batch.validate(full=True)
-        if batch.schema != _SCHEMA or batch.num_rows != 1:
-            raise FormatError(
-                Reason.INDEX_DAMAGED,
-                "an index has the wrong columns",
-                expected=_SCHEMA.names,
-                found=batch.schema.names,
-                where=where,
-            )
-        return ShardIndex(*(column.flatten().to_numpy() for column in batch.columns))
-    except (pa.ArrowException, IndexError, OSError) as error:
+    batch = read_one_batch(pa.py_buffer(data), _SCHEMA, Reason.INDEX_DAMAGED, where)
+    if batch.num_rows != 1:
         raise FormatError(
-            Reason.INDEX_DAMAGED, f"an index cannot be read: {error}", where=where
-        ) from error
+            Reason.INDEX_DAMAGED,
+            "an index has not one row",
+            expected=1,
+            found=batch.num_rows,
+            where=where,
+        )
+    parts = [column.flatten() for column in batch.columns]
+    if any(part.null_count for part in parts):
+        raise FormatError(Reason.INDEX_DAMAGED, "values of an index are missing", where=where)
+    return ShardIndex(*(part.to_numpy() for part in parts))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.arrow_file import read_one_batch
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
 
 EXACT = "exact"
@@ -115,23 +116,18 @@ def read_key_map(data: bytes, normalisation: str, vocab_size: int, where: object
     FormatError
         If the bytes are no such table, or it does not fit the vocabulary.
     """
-    try:
-        reader = pa.ipc.open_file(pa.py_buffer(data))
-        batch = reader.get_batch(0)
-        batch.validate(full=True)
-        found = (reader.num_record_batches, batch.schema, batch.num_rows)
-        if found != (1, _SCHEMA, vocab_size) or batch.column(0).null_count:
-            raise FormatError(
-                Reason.KEY_MAP_DAMAGED,
-                "a key map has another form",
-                expected=f"one batch, {_SCHEMA.field(0)}, {vocab_size} rows",
-                found=f"{found[0]}, {', '.join(map(str, batch.schema))}, {found[2]} rows",
-                where=where,
-            )
-        return KeyMap(normalisation, batch.column(0).to_numpy())
-    except FormatError:
-        raise
-    except (pa.ArrowException, IndexError, OSError, PhraseMemError) as error:
+    batch = read_one_batch(pa.py_buffer(data), _SCHEMA, Reason.KEY_MAP_DAMAGED, where)
+    if batch.num_rows != vocab_size:
         raise FormatError(
-            Reason.KEY_MAP_DAMAGED, f"a key map cannot be read: {error}", where=where
+            Reason.KEY_MAP_DAMAGED,
+            "the key map has another size",
+            expected=vocab_size,
+            found=batch.num_rows,
+            where=where,
+        )
+    try:
+        return KeyMap(normalisation, batch.column(0).to_numpy())
+    except PhraseMemError as error:
+        raise FormatError(
+            Reason.KEY_MAP_DAMAGED, f"a key map cannot be used: {error}", where=where
         ) from error

@@ -43,8 +43,11 @@ class KeyStore:
 
     def record(self, shard: int, tokens: Sequence[int]) -> tuple[int, Record] | None:
         """Row and record of a key of a shard, or None."""
-        with self._environments[shard].cursor() as cursor:
-            value = cursor.get(token_key(tokens))
+        try:
+            with self._environments[shard].cursor() as cursor:
+                value = cursor.get(token_key(tokens))
+        except lmdb.Error as error:
+            raise _damaged(error, self._paths[shard]) from error
         if value is None:
             return None
         row, packed = self._split(shard, bytes(value))
@@ -56,7 +59,16 @@ class KeyStore:
         codec = RecordCodec(*self._codec_arguments)
         ranges = [self._range(shard, begin) for shard in range(len(self._paths))]
         for key, row, packed in heapq.merge(*ranges):
-            yield key_tokens(key), row, codec.decode(packed)
+            try:
+                found = key_tokens(key)
+            except ValueError as error:
+                raise FormatError(
+                    Reason.KEYS_DAMAGED,
+                    "a key is no sequence of tokens",
+                    found=key.hex(),
+                    where=self._paths[0].parent.parent,
+                ) from error
+            yield found, row, codec.decode(packed)
 
     def items(self, shard: int) -> Iterator[tuple[bytes, int, bytes]]:
         """Every key of a shard, with its row and packed record, in the order of the file."""
@@ -69,14 +81,17 @@ class KeyStore:
         self._environments = []
 
     def _range(self, shard: int, begin: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-        with self._environments[shard].cursor() as cursor:
-            found = cursor.set_range(begin) if begin else cursor.first()
-            if not found:
-                return
-            for key, value in cursor:
-                if not bytes(key).startswith(begin):
+        try:
+            with self._environments[shard].cursor() as cursor:
+                found = cursor.set_range(begin) if begin else cursor.first()
+                if not found:
                     return
-                yield bytes(key), *self._split(shard, bytes(value))
+                for key, value in cursor:
+                    if not bytes(key).startswith(begin):
+                        return
+                    yield bytes(key), *self._split(shard, bytes(value))
+        except lmdb.Error as error:
+            raise _damaged(error, self._paths[shard]) from error
 
     def _split(self, shard: int, value: bytes) -> tuple[int, bytes]:
         if len(value) <= _ROW_BYTES:
@@ -91,7 +106,7 @@ class KeyStore:
         return row, value[_ROW_BYTES:]
 
 
-def damaged(error: lmdb.Error, path: Path) -> FormatError:
+def _damaged(error: lmdb.Error, path: Path) -> FormatError:
     """Say which file LMDB stumbled over."""
     return FormatError(
         Reason.KEYS_DAMAGED,

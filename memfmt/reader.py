@@ -19,6 +19,7 @@ from phrasemem.memfmt.index import Index, IndexBuilder, read_index
 from phrasemem.memfmt.key_map import KeyMap, read_key_map
 from phrasemem.memfmt.keys import pack_keys, shard_of, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
+from phrasemem.memfmt.lmdb_pages import check_pages
 from phrasemem.memfmt.manifest import Manifest, PayloadInfo
 from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.match import Match
@@ -103,8 +104,9 @@ class MemoryReader:
         ----------
         path : path-like
         check : {"lengths", "full"}
-            ``full`` also compares every block of every file with its checksum first: for
-            memories from elsewhere, since LMDB may crash on altered bytes.
+            ``full`` also compares every block of every file with its checksum first, and checks
+            the pages of LMDB's files: for memories from elsewhere, since LMDB may crash on
+            altered bytes.
 
         Returns
         -------
@@ -124,6 +126,8 @@ class MemoryReader:
             for listing in (manifest, *added):
                 for name, info in listing.paths.items():
                     check_blocks(folder / name, info, listing.block_bytes)
+            for shard in range(len(manifest.shards)):
+                check_pages(folder / keys_name(shard))
         index = load_index(folder, manifest)
         dictionary = _read_checked(folder, DICTIONARY_NAME, manifest)
         key_map = load_key_map(folder, manifest)

@@ -105,13 +105,34 @@ class RecordCodec:
             If the bytes are not a record of this memory.
         """
         try:
-            plain = data[0] & _ZSTD_RESERVED_BIT
-            raw = data if plain else self._decompress(data, max_output_size=MAX_RECORD_BYTES)
-            text, score, documents, *counts = msgpack.unpackb(raw)
+            raw = data if data[0] & _ZSTD_RESERVED_BIT else self._expand(data)
+            text, score, *numbers = msgpack.unpackb(raw)
         except (zstandard.ZstdError, ValueError, TypeError, IndexError) as error:
             raise FormatError(Reason.KEYS_DAMAGED, f"a record cannot be read: {error}") from error
-        named = {name: count for name, count in zip(self._corpora, counts, strict=False) if count}
+        documents, *counts = numbers or [None]
+        if not (
+            type(text) is str
+            and type(score) is float
+            and len(counts) == len(self._corpora)
+            and all(type(number) is int and number >= 0 for number in numbers)
+        ):
+            raise FormatError(
+                Reason.KEYS_DAMAGED,
+                "a record is of something else",
+                expected=f"text, score, documents, {len(self._corpora)} counts",
+                found=ascii([text, score, *numbers])[:80],
+            )
+        named = {name: count for name, count in zip(self._corpora, counts, strict=True) if count}
         return Record(text, score, named, documents)
+
+    def _expand(self, data: bytes) -> bytes:
+        # zstd makes room for whatever a frame says of its size, whatever the limit.
+        frame = zstandard.get_frame_parameters(data, format=zstandard.FORMAT_ZSTD1_MAGICLESS)
+        known = frame.content_size != zstandard.CONTENTSIZE_UNKNOWN
+        if known and frame.content_size > MAX_RECORD_BYTES:
+            raise ValueError(f"it says that it has {frame.content_size} bytes")
+        expanded: bytes = self._decompress(data, max_output_size=MAX_RECORD_BYTES)
+        return expanded
 
 
 def _pack_all(records: Iterable[Record], corpora: Sequence[str], packer: Any) -> Iterator[bytes]:

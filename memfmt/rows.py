@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.arrow_file import read_one_batch
 from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.layout import BODY_OFFSET, RowLayout
 
@@ -31,31 +32,22 @@ def check_rows(path: Path, count: int, layout: RowLayout) -> None:
     FormatError
         If it is not one batch of `count` rows of the right stride at the fixed offset.
     """
-    try:
-        with pa.memory_map(str(path)) as source:
-            whole = source.read_buffer(source.size())
-            reader = pa.ipc.open_file(whole)
-            found = (reader.num_record_batches, reader.schema.field(0).type)
-            expected = (1, pa.binary(layout.stride))
-            if found == expected:
-                column = reader.get_batch(0).column(0)
-                offset = column.buffers()[1].address - whole.address if count else BODY_OFFSET
-                found, expected = (len(column), offset), (count, BODY_OFFSET)
-    except (pa.ArrowException, OSError, IndexError) as error:
-        raise FormatError(
-            Reason.ROWS_DAMAGED, f"Arrow cannot read the rows: {error}", where=path
-        ) from error
-    if found != expected:
+    with pa.memory_map(str(path)) as source:
+        whole = source.read_buffer(source.size())
+        batch = read_one_batch(whole, _schema(layout.stride), Reason.ROWS_DAMAGED, path)
+        body = batch.column(0).buffers()[1]
+        offset = body.address - whole.address if count else BODY_OFFSET
+    if (found := (batch.num_rows, offset)) != (count, BODY_OFFSET):
         raise FormatError(
             Reason.ROWS_DAMAGED,
             "rows do not lie as declared",
-            expected=expected,
+            expected=(count, BODY_OFFSET),
             found=found,
             where=path,
         )
 
 
-def _schema(stride: int, padding: int) -> pa.Schema:
+def _schema(stride: int, padding: int = 0) -> pa.Schema:
     field = pa.field(_COLUMN, pa.binary(stride), nullable=False)
     return pa.schema([field], metadata={"padding": " " * padding})
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from phrasemem.memfmt.arrow_file import read_one_batch
 from phrasemem.memfmt.errors import FormatError, Reason
 from phrasemem.memfmt.keys import UInt64s, suffix_states
 from phrasemem.memfmt.probe import FILTER_STEP, FILTERED_BY
@@ -75,22 +76,8 @@ def read_filter(data: bytes, entries: int, where: object) -> UInt64s:
     FormatError
         If the bytes are no filter, or one of another size.
     """
-    try:
-        batch = pa.ipc.open_file(pa.py_buffer(data)).get_batch(0)
-        batch.validate(full=True)
-        if batch.schema != _SCHEMA:
-            raise FormatError(
-                Reason.INDEX_DAMAGED,
-                "the suffix filter has the wrong columns",
-                expected=_SCHEMA.names,
-                found=batch.schema.names,
-                where=where,
-            )
-        words: UInt64s = batch.column(0).to_numpy(zero_copy_only=True)
-    except (pa.ArrowException, IndexError, OSError) as error:
-        raise FormatError(
-            Reason.INDEX_DAMAGED, f"the suffix filter cannot be read: {error}", where=where
-        ) from error
+    batch = read_one_batch(pa.py_buffer(data), _SCHEMA, Reason.INDEX_DAMAGED, where)
+    words: UInt64s = batch.column(0).to_numpy()
     if len(words) != len(empty_filter(entries)):
         raise FormatError(
             Reason.INDEX_DAMAGED,

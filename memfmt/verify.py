@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.memfmt import keystore
 from phrasemem.memfmt.added_payload import AddedPayload, read_added
 from phrasemem.memfmt.checksums import check_file
 from phrasemem.memfmt.errors import FormatError, PhraseMemError, Reason
@@ -19,6 +17,7 @@ from phrasemem.memfmt.index import build_index, read_index
 from phrasemem.memfmt.key_map import KeyMap
 from phrasemem.memfmt.keys import UInt64s, key_order, shard_of, token_key, tokens_hash
 from phrasemem.memfmt.keystore import KeyStore
+from phrasemem.memfmt.lmdb_pages import check_pages
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest
 from phrasemem.memfmt.names import (
     DICTIONARY_NAME,
@@ -185,6 +184,7 @@ def _check_keys(
 ) -> None:
     """Walk through LMDB and the sorted keys of the rows side by side."""
     path = folder / keys_name(shard)
+    check_pages(path)
     corpora = [corpus.name for corpus in manifest.corpora]
     store = KeyStore([path], [0], corpora, dictionary)
     codec = RecordCodec(corpora, dictionary)
@@ -205,8 +205,6 @@ def _check_keys(
                 )
             codec.decode(packed)
             previous = key
-    except lmdb.Error as error:
-        raise keystore.damaged(error, path) from error
     finally:
         store.close()
     if (missing := next(order, None)) is not None:

@@ -27,6 +27,8 @@ HEAD_FILE = "counts.json"
 DOCUMENTS_FILE = "documents.parquet"
 _KIND = Kind("phrasemem.counts", "1.0", frozenset(), "count store", HEAD_FILE)
 
+_BUCKETS = [1 << bits for bits in range(17)]
+
 
 class CountStoreError(PhraseMemError):
     """A count store that is damaged or belongs to another memory."""
@@ -127,7 +129,7 @@ def stands_beside(memory: Path) -> bool:
     try:
         checksum = parse_manifest(path.read_bytes(), path).checksum
         return bool(_head(store_path(memory))["memory"] == checksum)
-    except (FileNotFoundError, FormatError):
+    except (FileNotFoundError, FormatError, CountStoreError):
         return False
 
 
@@ -153,8 +155,15 @@ def open_store(path: Path, memory: Manifest) -> CountStore | None:
             found=head["memory"],
             hint="move them away to do without, or build with --keep-counts again",
         )
-    for name, entry in head["files"].items():
-        _check(path / name, entry)
+    listed = {DOCUMENTS_FILE, *map(bucket_name, range(head["buckets"]))}
+    if set(head["files"]) != listed:
+        raise CountStoreError(
+            "the counts list other files than they need",
+            where=path,
+            found=sorted(set(head["files"]) ^ listed)[0],
+        )
+    for name in sorted(listed):
+        _check(path / name, head["files"][name])
     if "corpus" not in pq.read_schema(path / DOCUMENTS_FILE).names:
         raise CountStoreError(
             "these counts do not say which corpus a document is of",
@@ -168,6 +177,12 @@ def _head(path: Path) -> dict[str, Any]:
     """Read the head with its checksum; FileNotFoundError if there is none."""
     file = path / HEAD_FILE
     head = read_sealed(file.read_bytes(), file, _KIND)
+    if not (
+        isinstance(head.get("memory"), str)
+        and isinstance(head.get("files"), dict)
+        and head.get("buckets") in _BUCKETS
+    ):
+        raise CountStoreError("the head of the counts lacks something", where=file)
     return head | {"checksum": checksum_of(head)}
 
 

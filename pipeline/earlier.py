@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from phrasemem.held_out import HELD_OUT_FILE, held_out_documents
 from phrasemem.memfmt.keys import SHORTEST_PHRASE
-from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, parse_manifest
+from phrasemem.memfmt.manifest import Manifest
+from phrasemem.memfmt.reader import MemoryReader
+from phrasemem.pipeline.catalogue_check import check_catalogue
 from phrasemem.pipeline.count_store import CountStore, open_store, store_path
-from phrasemem.pipeline.existing import recorded_build
+from phrasemem.pipeline.existing import BUILD_FILE, recorded_build
 from phrasemem.pipeline.report import CorpusReport
-from phrasemem.pipeline.scoring import Scoring, recorded_scoring
+from phrasemem.pipeline.scoring import Scoring, ScoringError, recorded_scoring
 from phrasemem.pipeline.stage import Report, appears
 
 if TYPE_CHECKING:
     from phrasemem.pipeline.engine import Engine
     from phrasemem.pipeline.plan import Plan
+
+
+class _Extended(BaseModel):
+    uncounted: NonNegativeInt = 0
+    shorter_kept: NonNegativeInt = 0
+
+
+class _Recorded(BaseModel):
+    """What of ``build.json`` an extension needs, besides how phrases were chosen."""
+
+    corpora: list[CorpusReport]
+    phrases: NonNegativeInt
+    extended: _Extended | None = None
 
 
 @dataclass(frozen=True)
@@ -80,21 +97,43 @@ def open_earlier(memory: Path, shares: dict[str, float | None]) -> Earlier:
 
     Raises
     ------
-    FormatError, ScoringError, CountStoreError
+    FormatError, CatalogueError, ScoringError, CountStoreError
     """
-    path = memory / MANIFEST_NAME
-    manifest = parse_manifest(path.read_bytes(), path)
+    with MemoryReader.open(memory, check="full") as reader:
+        manifest = reader.manifest
+        check_catalogue(reader)
     scoring = recorded_scoring(memory)
-    record = recorded_build(memory) or {}
     merged = scoring.phrase_shares | shares
     return Earlier(
         memory,
         manifest,
         scoring,
-        [CorpusReport.from_json(entry) for entry in record["corpora"]],
+        recorded_reports(memory, [corpus.name for corpus in manifest.corpora]),
         [merged.get(corpus.name) for corpus in manifest.corpora],
         open_store(store_path(memory), manifest),
     )
+
+
+def recorded_reports(memory: Path, names: Sequence[str]) -> list[CorpusReport]:
+    """Read what ``build.json`` says of a memory's corpora.
+
+    Raises
+    ------
+    ScoringError
+        If it does not say it of each.
+    """
+    try:
+        found = _Recorded.model_validate(recorded_build(memory) or {}).corpora
+    except ValidationError:
+        found = []
+    if [report.name for report in found] != list(names):
+        raise ScoringError(
+            "the memory does not say what became of its corpora",
+            expected=", ".join(names),
+            where=memory / BUILD_FILE,
+            hint="build it again",
+        )
+    return found
 
 
 def known_documents(plan: Plan, engine: Engine, earlier: Earlier | None) -> str | None:

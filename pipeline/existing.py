@@ -21,12 +21,12 @@ class OutputError(PhraseMemError):
 def recorded_build(out: Path) -> dict[str, Any] | None:
     """Return what a finished memory says about its build, or None if there is none."""
     try:
-        record: dict[str, Any] = json.loads((out / BUILD_FILE).read_text(encoding="utf-8"))
+        record = json.loads((out / BUILD_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return None  # damaged: it will be built again
-    return record if (out / MANIFEST_NAME).is_file() else None
+    return record if isinstance(record, dict) and (out / MANIFEST_NAME).is_file() else None
 
 
 def refuse_other_folder(out: Path) -> None:

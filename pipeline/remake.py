@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from phrasemem import artifacts, backbone
 from phrasemem.memfmt import durable
 from phrasemem.memfmt.adapters import adapter_folders
@@ -20,7 +17,7 @@ from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.layout import PayloadSpec
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, PayloadInfo
 from phrasemem.memfmt.reader import MemoryReader
-from phrasemem.pipeline.catalogue_table import catalogue_schema
+from phrasemem.pipeline.catalogue_check import check_catalogue
 from phrasemem.pipeline.derive import CATALOGUE_FILE, Ingredients, pack_memory
 from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.engine import Engine
@@ -119,31 +116,16 @@ def open_origin(path: Path) -> Origin:
     ------
     FormatError
         If it is damaged: what is made from it would look right.
-    OriginError
-        If it has no catalogue, or one of an earlier version that lacks documents of corpora.
+    CatalogueError
+        If it has no catalogue, that of another memory, or one of an earlier version that lacks
+        documents of corpora.
     """
     with MemoryReader.open(path, check="full") as reader:
         manifest = reader.manifest
         payloads = [reader.payload(name).info for name in reader.payload_names]
-    if CATALOGUE_FILE not in manifest.files:
-        raise OriginError(f"the memory has no {CATALOGUE_FILE}", where=path)
-    _check_columns(path / CATALOGUE_FILE, [corpus.name for corpus in manifest.corpora])
+        check_catalogue(reader)
     checksum = artifacts.sha256_of(path / MANIFEST_NAME)
     return Origin(path, manifest, recorded_build(path) or {}, checksum, payloads)
-
-
-def _check_columns(catalogue: Path, corpora: Sequence[str]) -> None:
-    try:
-        found = pq.read_schema(catalogue).names
-    except pa.ArrowInvalid as error:
-        raise OriginError(f"the catalogue cannot be read: {error}", where=catalogue) from error
-    if missing := [name for name in catalogue_schema(corpora).names if name not in found]:
-        raise OriginError(
-            "the catalogue lacks columns",
-            found=f"no {', '.join(missing)}",
-            where=catalogue,
-            hint="build it again",
-        )
 
 
 def check_output(out: Path, origins: Sequence[Path], *, replace: bool) -> None:

@@ -97,7 +97,7 @@ def build(
 def finished(out: Path, plan: Plan, keep_counts: bool, reporter: Reporter) -> BuildReport | None:
     """Return the report of a memory that is what the plan would make, or None."""
     record = existing.recorded_build(out)
-    if record is None or record["fingerprint"] != plan.fingerprint:
+    if record is None or record.get("fingerprint") != plan.fingerprint:
         return None
     if keep_counts and not count_store.stands_beside(out):
         return None

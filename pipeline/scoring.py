@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.config import BuildConfig, Mining
@@ -53,6 +53,18 @@ class Scoring:
         }
 
 
+class _Floor(BaseModel):
+    count: PositiveInt
+    documents: PositiveInt
+
+
+class _Recorded(BaseModel):
+    mining: Mining
+    phrase_shares: dict[str, Annotated[float, Field(ge=0, le=1)] | None]
+    candidates: NonNegativeInt
+    floor: _Floor
+
+
 def scoring_of(
     config: BuildConfig, candidates: int, earlier: Mapping[str, float | None]
 ) -> Scoring:
@@ -73,16 +85,12 @@ def recorded_scoring(memory: Path) -> Scoring:
     """
     record = recorded_build(memory) or {}
     try:
-        scoring = record["scoring"]
-        return Scoring(
-            Mining.model_validate(scoring["mining"]),
-            dict(scoring["phrase_shares"]),
-            int(scoring["candidates"]),
-            (int(scoring["floor"]["count"]), int(scoring["floor"]["documents"])),
-        )
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        found = _Recorded.model_validate(record["scoring"])
+    except (KeyError, ValidationError) as error:
         raise ScoringError(
             "the memory does not say how its phrases were chosen",
             where=memory / BUILD_FILE,
             hint="build it again",
         ) from error
+    floor = (found.floor.count, found.floor.documents)
+    return Scoring(found.mining, found.phrase_shares, found.candidates, floor)

@@ -76,7 +76,7 @@ def read_unigrams(path: Path, corpora: Sequence[str]) -> Unigrams:
     Raises
     ------
     UnigramsError
-        If the file is missing or lacks one of the corpora.
+        If the file is missing or damaged, lacks one of the corpora, or its tokens do not rise.
     """
     try:
         table = pq.read_table(path)
@@ -84,14 +84,28 @@ def read_unigrams(path: Path, corpora: Sequence[str]) -> Unigrams:
         raise UnigramsError(
             "the memory keeps no counts of single tokens", where=path, hint="build it again"
         ) from error
+    except (pa.ArrowException, OSError) as error:
+        first = " ".join(str(error).split())
+        raise UnigramsError(
+            f"the counts of single tokens cannot be read: {first}", where=path
+        ) from error
     wanted = [f"{kind}_{name}" for kind in ("count", "documents") for name in corpora]
-    if missing := [name for name in wanted if name not in table.column_names]:
+    if missing := [name for name in ("token", *wanted) if name not in table.column_names]:
         raise UnigramsError("columns are missing", where=path, expected=wanted, found=missing)
+    for name in ("token", *wanted):
+        column = table[name]
+        if not pa.types.is_unsigned_integer(column.type) or column.null_count:
+            raise UnigramsError(
+                f"{name} is not a number in every row", where=path, found=column.type
+            )
+    tokens = table["token"].to_numpy()
+    if (tokens[1:] <= tokens[:-1]).any():
+        raise UnigramsError("single tokens do not rise", where=path)
     columns = [table[name].to_numpy() for name in wanted]
     shape = (len(table), len(corpora))
     return Unigrams(
         tuple(corpora),
-        table["token"].to_numpy(),
+        tokens,
         np.array(columns[: len(corpora)], np.uint64).reshape(shape[::-1]).T,
         np.array(columns[len(corpora) :], np.uint32).reshape(shape[::-1]).T,
     )

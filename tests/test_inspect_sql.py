@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -109,6 +110,31 @@ def test_a_statement_that_cannot_run_is_one_line(memory, statement, capsys):
         main(["sql", str(memory), statement])
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert (memory / "catalogue.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["catalogue.parquet", "unigrams.parquet", "heldout.jsonl.zst"])
+@pytest.mark.parametrize("change", ["garbage", "missing", "link"])
+def test_tables_that_cannot_be_read_are_one_line(memory, tmp_path, capsys, name, change):
+    copy = Path(shutil.copytree(memory, tmp_path / "memory"))
+    length = (copy / name).stat().st_size
+    (copy / name).unlink()
+    if change == "garbage":
+        (copy / name).write_bytes(b"x" * length)
+    elif change == "link":
+        (copy / name).symlink_to(memory / name)
+    with pytest.raises(SystemExit) as caught:
+        main(["sql", str(copy), f"SELECT count(*) FROM {name.partition('.')[0]}"])
+    assert caught.value.code == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("phrasemem: ")
+
+
+def test_sql_takes_the_path_of_a_memory_for_no_pattern(memory, tmp_path):
+    odd = tmp_path / "a [1] * ? 'memory'"
+    shutil.copytree(memory, odd)
+    result = run("sql", odd, "SELECT count(*) AS n FROM catalogue", "--format", "jsonl")
+    assert json.loads(result.output)["n"] == read_manifest(memory).entries
 
 
 def test_commands_that_read_a_memory_take_the_url_of_a_published_one(memory, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from phrasemem._version import __version__
+from phrasemem.cli.plain_text import one_line
 from phrasemem.memfmt.errors import PhraseMemError
 
 # Imported only when called: `phrasemem --help` must not wait for torch or dask.
@@ -65,9 +66,5 @@ def main(arguments: list[str] | None = None) -> None:
     except (PhraseMemError, OSError) as error:
         if "--debug" in given:
             raise
-        click.echo(f"phrasemem: {_one_line(error)}", err=True)
+        click.echo(f"phrasemem: {one_line(str(error)) or type(error).__name__}", err=True)
         raise SystemExit(1) from None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from phrasemem.cli.memory_path import MEMORY
+from phrasemem.cli.plain_text import one_line
 
 if TYPE_CHECKING:
     from phrasemem.memfmt.compare import Difference, Phrase, Phrases
@@ -54,7 +55,7 @@ def report_lines(difference: Difference) -> list[str]:
     lines = []
     for kind in ("settings", "payloads", "corpora"):
         for name, (a, b) in getattr(difference, kind).items():
-            lines += [f"{kind} {name}", f"  a: {_plain(a)}", f"  b: {_plain(b)}"]
+            lines += [f"{kind} {one_line(name)}", f"  a: {_plain(a)}", f"  b: {_plain(b)}"]
     lines += [f"file {name}: {what}" for name, what in difference.files.items()]
     if difference.phrases is None:
         lines.append("phrases: not compared, since token ids mean different things")
@@ -68,8 +69,8 @@ def report_lines(difference: Difference) -> list[str]:
 
 def _plain(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {part}" for name, part in value.items())
-    return "none" if value is None else str(value)
+        return one_line(", ".join(f"{name} {part}" for name, part in value.items()))
+    return "none" if value is None else one_line(str(value))
 
 
 def _phrase_lines(phrases: Phrases) -> list[str]:
@@ -89,6 +90,6 @@ def _line(phrase: Phrase) -> str:
 
 
 def _described(record: Record) -> str:
-    text = " ".join(record.text.split())
+    text = one_line(record.text)
     count = sum(record.counts.values())
     return f"{text} (score {record.score:.2f}, {count:,} in {record.documents:,} documents)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phrasemem.cli.memory_path import MEMORY
+from phrasemem.cli.plain_text import one_line
 
 if TYPE_CHECKING:
     from phrasemem.memfmt.added_payload import AddedPayload
@@ -125,5 +126,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return " ".join(str(value).split())
+        return one_line(", ".join(map(str, value))) or "none"
+    return one_line(str(value))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phrasemem.cli.memory_path import MEMORY
+from phrasemem.cli.plain_text import one_line
 from phrasemem.memfmt.errors import PhraseMemError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _as_json(hit: _Hit) -> dict[str, Any]:
 def _cells(hit: _Hit, corpora: list[str]) -> list[str]:
     record = hit.occurrence.record
     counts = [str(record.counts.get(name, 0)) for name in corpora]
-    return [str(hit.position), record.text.strip(), f"{record.score:.2f}", *counts]
+    return [str(hit.position), one_line(record.text), f"{record.score:.2f}", *counts]
 
 
 def _print_table(hits: list[_Hit], corpora: list[str]) -> None:
@@ -115,14 +116,16 @@ def _print_table(hits: list[_Hit], corpora: list[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("at", "phrase", "score", *corpora)
+    table = Table("at", "phrase", "score")
+    for name in corpora:
+        table.add_column(Text(one_line(name)))
     for hit in hits:
-        # Text, not markup: a phrase may hold square brackets.
+        # Text, not markup: a phrase may hold square brackets, as may the name of a corpus.
         table.add_row(*(Text(cell) for cell in _cells(hit, corpora)))
     Console().print(table)
 
 
 def _print_plain(hits: list[_Hit], corpora: list[str]) -> None:
-    click.echo("\t".join(["at", "phrase", "score", *corpora]))
+    click.echo("\t".join(["at", "phrase", "score", *map(one_line, corpora)]))
     for hit in hits:
-        click.echo("\t".join(" ".join(cell.split()) for cell in _cells(hit, corpora)))
+        click.echo("\t".join(_cells(hit, corpora)))

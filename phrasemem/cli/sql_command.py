@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,11 +43,14 @@ def command(path: Path, statement: str | None, form: str, max_rows: int) -> None
 
     Tables: catalogue (a row for each phrase), unigrams (single tokens), corpora, heldout
     (documents that were never mined). Without a statement, their columns are listed. The
-    dialect is DuckDB's; tables are views, so nothing can change the memory.
+    dialect is DuckDB's. Tables are views, so that INSERT, UPDATE and DELETE have nothing to
+    change; COPY TO writes where you tell it to.
     """
-    from phrasemem.memfmt.files import read_manifest
+    from phrasemem.memfmt.files import check_lengths, read_manifest
 
     manifest = read_manifest(path)
+    files = {name: manifest.files[name] for name, _ in _VIEWS.values() if name in manifest.files}
+    check_lengths(path, files)
     try:
         import duckdb
     except ModuleNotFoundError as error:
@@ -55,8 +59,8 @@ def command(path: Path, statement: str | None, form: str, max_rows: int) -> None
         ) from error
     with duckdb.connect() as database:
         corpora = [corpus.model_dump() for corpus in manifest.corpora]
-        _define_tables(database, path, set(manifest.files), corpora)
         try:
+            _define_tables(database, path, set(files), corpora)
             result = database.sql(statement or _COLUMNS)
             if result is not None:
                 _FORMS[form](result, max_rows)
@@ -90,8 +94,10 @@ def _define_tables(
     """Make a view of each file that is listed, and the table of corpora."""
     for view, (name, query) in _VIEWS.items():
         if name in files:
-            # A view cannot take parameters; a quote is written twice inside quotes.
-            quoted = str((path / name).resolve()).replace("'", "''")
+            # A view cannot take parameters; a quote is written twice inside quotes. The path is
+            # taken for a pattern.
+            escaped = re.sub(r"[\[*?]", r"[\g<0>]", str((path / name).resolve()))
+            quoted = escaped.replace("'", "''")
             database.execute(f"CREATE VIEW {view} AS {query.format(quoted)}")
     database.execute(
         "CREATE TABLE corpora (name VARCHAR, kind VARCHAR, licence VARCHAR, source VARCHAR, "

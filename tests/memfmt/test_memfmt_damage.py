@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -106,6 +107,16 @@ def test_files_that_are_not_listed_are_found_except_adapters(memory):
     error = refusal(lambda: verify(memory))
     assert error.reason is Reason.FILE_UNLISTED
     assert "shard-00000/extra" in str(error)
+
+
+def test_a_manifest_that_is_no_file_is_refused_without_reading_it(memory):
+    (memory / "manifest.json").unlink()
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+        make(memory / "manifest.json")
+        for call in (lambda: verify(memory), lambda: MemoryReader.open(memory)):
+            assert refusal(call).reason is Reason.NOT_A_MEMORY
+        path = memory / "manifest.json"
+        path.rmdir() if path.is_dir() else path.unlink()
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -241,6 +252,28 @@ def test_keys_that_are_not_lmdb_are_refused(memory):
     error = refusal(lambda: verify(memory))
     assert error.reason is Reason.KEYS_DAMAGED
     assert KEYS in str(error)
+
+
+def test_pages_of_keys_that_lead_nowhere_are_refused_before_lmdb_follows_them(memory):
+    data = bytearray((memory / KEYS).read_bytes())
+    for meta in (0, 4096):
+        data[meta + 128 : meta + 136] = (1 << 40).to_bytes(8, "little")
+    (memory / KEYS).write_bytes(data)
+    resign(memory, KEYS)
+    for call in (lambda: verify(memory), lambda: MemoryReader.open(memory, check="full")):
+        error = refusal(call)
+        assert error.reason is Reason.KEYS_DAMAGED
+        assert "safely" in str(error)
+        assert KEYS in str(error)
+
+
+def test_a_key_that_is_no_sequence_of_tokens_is_an_error_in_a_walk(memory):
+    change_lmdb(memory / KEYS, lambda transaction: transaction.put(b"\xff" * 5, b"\0" * 9))
+    resign(memory, KEYS)
+    with MemoryReader.open(memory, check="full") as reader:
+        error = refusal(lambda: list(reader.prefix(())))
+    assert error.reason is Reason.KEYS_DAMAGED
+    assert "ffffffffff" in str(error)
 
 
 _MUTATE = """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -71,11 +72,14 @@ def test_rows_begin_at_byte_4096_and_arrow_reads_them(tmp_path, dim):
     assert [bytes(value.as_py()) for value in column] == [bytes(row) for row in raw]
 
 
-@pytest.mark.parametrize(("count", "dim"), [(8, 8), (9, 64)])
-def test_rows_that_lie_otherwise_than_declared_are_refused(tmp_path, count, dim):
+@pytest.mark.parametrize(
+    ("count", "dim", "message"),
+    [(8, 8, "rows do not lie as declared"), (9, 64, r"other columns .*binary\[64\]")],
+)
+def test_rows_that_lie_otherwise_than_declared_are_refused(tmp_path, count, dim, message):
     layout = DenseLayout(6, 8, "float16")
     write_rows(tmp_path / "rows.arrow", np.zeros((9, layout.stride), dtype=np.uint8))
-    with pytest.raises(FormatError, match="rows do not lie as declared") as caught:
+    with pytest.raises(FormatError, match=message) as caught:
         check_rows(tmp_path / "rows.arrow", count, DenseLayout(6, dim, "float16"))
     assert caught.value.reason is Reason.ROWS_DAMAGED
 
@@ -121,3 +125,30 @@ def test_training_is_a_function_of_the_records():
     sample = [Record(f"word {i % 37}", i, {"a": i}, i) for i in range(3000)]
     assert train_dictionary(sample) == train_dictionary(sample)
     assert train_dictionary(sample[:2]) == b""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, 0.5, 2, 3],
+        ["a", "0.5", 2, 3],
+        ["a", 1, 2, 3],
+        ["a", 0.5, -2, 3],
+        ["a", 0.5, 2, "3"],
+        ["a", 0.5, 2, True],
+        ["a", 0.5, 2],
+        ["a", 0.5, 2, 3, 4],
+        ["a", 0.5],
+    ],
+)
+def test_records_of_something_else_are_refused(value):
+    with pytest.raises(FormatError, match="a record is of something else") as caught:
+        RecordCodec(["news"], b"").decode(msgpack.packb(value))
+    assert caught.value.reason is Reason.KEYS_DAMAGED
+
+
+@pytest.mark.parametrize("size", [(1 << 20) + 1, 1 << 40])
+def test_a_record_that_says_it_is_huge_takes_no_ram(size):
+    frame = b"\xe0" + size.to_bytes(8, "little") + bytes(8)
+    with pytest.raises(FormatError, match=f"it says that it has {size} bytes"):
+        RecordCodec(["news"], b"").decode(frame)

@@ -24,7 +24,6 @@ from phrasemem.pipeline.plan import PlanError
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.report import BuildReport
 from phrasemem.pipeline.run import build
-from phrasemem.pipeline.scoring import ScoringError
 
 from .conftest import same_files
 
@@ -292,5 +291,5 @@ def test_a_damaged_or_strange_store_is_refused(
             extended(world, memory, corpora, tmp_path / "out")
     (memory / "build.json").write_text("{}")
     shutil.rmtree(store)
-    with pytest.raises(ScoringError, match="does not say how"):
+    with pytest.raises(FormatError, match=r"build.json.*file-length"):
         extended(world, memory, corpora, tmp_path / "out")

@@ -24,11 +24,11 @@ from phrasemem.memfmt.layout import PayloadSpec
 from phrasemem.memfmt.payloads import add_payload
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.verify import verify
+from phrasemem.pipeline.catalogue_counts import CatalogueError
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.existing import OutputError
 from phrasemem.pipeline.phrase_stages import NoPhrasesError
 from phrasemem.pipeline.rekey import running_keys
-from phrasemem.pipeline.remake import OriginError
 from phrasemem.pipeline.retokenize import retokenize
 from phrasemem.pipeline.run import build
 
@@ -211,7 +211,7 @@ def test_memories_that_cannot_be_used_are_named(
         retokenize(damaged, str(other_model), tmp_path / "out")
     with pytest.raises(PhraseMemError, match="no memory here"):
         retokenize(tmp_path / "nothing", str(other_model), tmp_path / "out")
-    with pytest.raises(OriginError, match="catalogue cannot be read"):
+    with pytest.raises(CatalogueError, match="catalogue cannot be read"):
         retokenize(GOLDEN, str(other_model), tmp_path / "out")
 
 
