@@ -14,8 +14,6 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 from phrasemem.held_out import HELD_OUT_FILE, held_out_documents
 from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.memfmt.manifest import Manifest
-from phrasemem.memfmt.reader import MemoryReader
-from phrasemem.pipeline.catalogue_check import check_catalogue
 from phrasemem.pipeline.count_store import CountStore, open_store, store_path
 from phrasemem.pipeline.existing import BUILD_FILE, recorded_build
 from phrasemem.pipeline.report import CorpusReport
@@ -99,6 +97,10 @@ def open_earlier(memory: Path, shares: dict[str, float | None]) -> Earlier:
     ------
     FormatError, CatalogueError, ScoringError, CountStoreError
     """
+    # Here, so that a build that finds nothing to do does not wait for them.
+    from phrasemem.memfmt.reader import MemoryReader
+    from phrasemem.pipeline.catalogue_check import check_catalogue
+
     with MemoryReader.open(memory, check="full") as reader:
         manifest = reader.manifest
         check_catalogue(reader)
