@@ -17,7 +17,7 @@ from phrasemem.memfmt import durable
 from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.key_map import EXACT, KeyMap, write_key_map
-from phrasemem.memfmt.keys import UInt64s, check_keys, shard_of, tokens_hash
+from phrasemem.memfmt.keys import check_keys, shard_of, tokens_hash
 from phrasemem.memfmt.layout import Layout, PayloadSpec
 from phrasemem.memfmt.manifest import (
     BLOCK_BYTES,
@@ -35,7 +35,6 @@ from phrasemem.memfmt.manifest import (
     serialise,
     used_features,
 )
-from phrasemem.memfmt.mapped import MappedRows
 from phrasemem.memfmt.names import (
     DICTIONARY_NAME,
     FILTER_NAME,
@@ -47,7 +46,6 @@ from phrasemem.memfmt.records import train_dictionary
 from phrasemem.memfmt.seed import choose_seed, row_ids
 from phrasemem.memfmt.shard import Entries, write_shard
 from phrasemem.memfmt.sparse import Successors
-from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, write_filter
 
 __all__ = [
     "CorpusInfo",
@@ -167,7 +165,7 @@ def finish_memory(
             "the shards do not add up", expected=layout.entries, found=sum(shards), where=staging
         )
     durable.write_file(staging / DICTIONARY_NAME, layout.dictionary)
-    write_filter(staging / FILTER_NAME, _suffix_filter(staging, layout, shards))
+    _write_suffix_filter(staging, layout, shards)
     if layout.key_map is not None:
         write_key_map(staging / KEY_MAP_NAME, layout.key_map)
     extra = dict(extra_files or {})
@@ -183,8 +181,12 @@ def finish_memory(
     return manifest
 
 
-def _suffix_filter(staging: Path, layout: Layout, shards: Sequence[int]) -> UInt64s:
+def _write_suffix_filter(staging: Path, layout: Layout, shards: Sequence[int]) -> None:
     """Filter over the keys of all shards, out of the rows, so that nothing has to be kept."""
+    # Here, so that what only names a memory does not wait for the compiler of kernels.
+    from phrasemem.memfmt.mapped import MappedRows
+    from phrasemem.memfmt.suffix_filter import add_keys, empty_filter, write_filter
+
     words = empty_filter(layout.entries)
     narrowest = min(layout.payloads, key=lambda payload: layout.rows(payload).stride)
     rows = layout.rows(narrowest)
@@ -194,7 +196,7 @@ def _suffix_filter(staging: Path, layout: Layout, shards: Sequence[int]) -> UInt
         for begin in range(0, count, _CHUNK):
             lengths, tokens = rows.keys(raw[begin : begin + _CHUNK])
             add_keys(words, tokens, lengths, layout.hash_seed)
-    return words
+    write_filter(staging / FILTER_NAME, words)
 
 
 def _copy_extra(staging: Path, extra: Mapping[str, Path]) -> None:
