@@ -271,6 +271,17 @@ def _longest(table, mask, row, proof, hashes, i, tokens, line, end):
 
 
 @kernel
+def find_and_settle(table, tokens, start, shortest, longest, rows, lengths, announced):
+    """Do :func:`find_longest` and :func:`settle` in one call, and return what the latter does.
+
+    Where all rows were announced of late, as in a warm decoding step, a second call would take
+    as long as the search.
+    """
+    find_longest(table, tokens, start, shortest, longest, BY_LINE, rows, lengths)
+    return settle(table, tokens, start, shortest, rows, lengths, announced)
+
+
+@kernel
 def settle(table, tokens, start, shortest, rows, lengths, announced):
     """Compare candidates with the tokens in their rows; put right the few that are wrong.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ _SHARE = 4096
 _NO_LIMIT = np.empty((0, 0), dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """Longest keys by position.
 
     Parameters
@@ -90,11 +89,13 @@ def find_exact(
     tokens, shape = _checked(tokens, start)
     if shape[0] * shape[1] > SMALL_BATCH:
         return _search_shared(table, tokens, start, shape, shortest)
-    # The rows of a few positions may have to be read from the device: all of them at once.
-    match = _search(table, tokens, start, shape, shortest, proof=kernels.BY_LINE)
-    found = (match.rows, match.lengths)
-    while kernels.settle(table.address, tokens, start, shortest, *found, rows.announced()) < 0:
+    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
+    asked, found = (table.address, tokens, start, shortest), (match.rows, match.lengths)
+    wrong = kernels.find_and_settle(*asked, _NO_LIMIT, *found, rows.announced())
+    while wrong < 0:
+        # The rows of a few positions may have to be read from the device: all of them at once.
         rows.will_need(match.rows.reshape(-1))
+        wrong = kernels.settle(*asked, *found, rows.announced())
     return match
 
 

@@ -38,6 +38,8 @@ from phrasemem.memfmt.table import Table
 _SHARE = 2048
 """Keys that are worth a thread of their own."""
 
+_empty, _INT64, _look_up = np.empty, np.dtype(np.int64), kernels.look_up
+
 
 class MemoryReader:
     """A memory, opened for reading.
@@ -84,6 +86,7 @@ class MemoryReader:
             self._payloads[one.name] = self._open_payload(one.payload, names, index)
         self._index = index
         self.key_map = key_map
+        self._unfolded: Table | None = self._table if key_map is None else None
         self._keys = KeyStore(
             [path / keys_name(shard) for shard in shards],
             first_rows,
@@ -152,7 +155,7 @@ class MemoryReader:
     def close(self) -> None:
         """Let go of all files. Calls that run in other threads finish undisturbed."""
         if self._table is not None:
-            self._table = None
+            self._table = self._unfolded = None
             self._keys.close()
             self._payloads = {}
             del self._index, self._narrowest
@@ -188,15 +191,21 @@ class MemoryReader:
         -------
         (k,) int64
         """
-        # Small batches are common, and each call of a method costs as much as a key.
-        table = self._table or self._opened()
-        if self.key_map is not None:
-            tokens = self.key_map.fold(tokens)
+        # Small batches are common, and each name that is looked up costs as much as a key.
+        table = self._unfolded
+        if table is not None and len(lengths) < _SHARE:
+            rows = _empty(len(lengths), _INT64)
+            _look_up(table.address, tokens, lengths, rows)
+            return rows
+        return self._look_up_any(tokens, lengths)
+
+    def _look_up_any(
+        self, tokens: NDArray[np.uint32], lengths: NDArray[np.uint8]
+    ) -> NDArray[np.int64]:
+        """Look up a batch of any size, folded first if need be."""
+        table = self._opened()
         rows = np.empty(len(lengths), np.int64)
-        if len(rows) >= _SHARE:
-            _look_up_shared(table.address, tokens, lengths, rows)
-        else:
-            kernels.look_up(table.address, tokens, lengths, rows)
+        _look_up_shared(table.address, self.fold(tokens), lengths, rows)
         return rows
 
     def get_many(self, keys: Sequence[Sequence[int]]) -> NDArray[np.int64]:
