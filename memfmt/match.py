@@ -66,7 +66,11 @@ def find_candidates(
     Match
     """
     tokens, shape = _checked(tokens, start)
-    return _search(table, tokens, start, shape, shortest, _NO_LIMIT if longest is None else longest)
+    match, limit = _empty(shape), _NO_LIMIT if longest is None else longest
+    kernels.find_longest(
+        table.address, tokens, start, shortest, limit, kernels.BY_TAIL, match.rows, match.lengths
+    )
+    return match
 
 
 def find_exact(
@@ -89,7 +93,7 @@ def find_exact(
     tokens, shape = _checked(tokens, start)
     if shape[0] * shape[1] > SMALL_BATCH:
         return _search_shared(table, tokens, start, shape, shortest)
-    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
+    match = _empty(shape)
     asked, found = (table.address, tokens, start, shortest), (match.rows, match.lengths)
     wrong = kernels.find_and_settle(*asked, _NO_LIMIT, *found, rows.announced())
     while wrong < 0:
@@ -103,7 +107,7 @@ def _search_shared(
     table: Table, tokens: NDArray[np.int64], start: int, shape: tuple[int, int], shortest: int
 ) -> Match:
     """Prove all matches at once, parts of a long sequence or of many in a thread each."""
-    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
+    match = _empty(shape)
     work = []
     if shape[0] == 1:
         for piece in threads.pieces(shape[1], _SHARE):
@@ -127,21 +131,9 @@ def _search_shared(
     return match
 
 
-def _search(
-    table: Table,
-    tokens: NDArray[np.int64],
-    start: int,
-    shape: tuple[int, int],
-    shortest: int,
-    longest: NDArray[np.uint8] = _NO_LIMIT,
-    *,
-    proof: int = kernels.BY_TAIL,
-) -> Match:
-    match = Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
-    kernels.find_longest(
-        table.address, tokens, start, shortest, longest, proof, match.rows, match.lengths
-    )
-    return match
+def _empty(shape: tuple[int, int]) -> Match:
+    """Return a match that a kernel is to write."""
+    return Match(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.uint8))
 
 
 def agrees(
