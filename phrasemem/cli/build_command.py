@@ -7,19 +7,11 @@ from pathlib import Path
 
 import click
 
-from phrasemem.memfmt.errors import MissingExtraError
+from phrasemem.cli.pipeline_options import cluster_options, corpora_options, pipeline_needed
 
 
 @click.command(name="build")
-@click.option(
-    "--config",
-    "config_path",
-    type=click.Path(path_type=Path),
-    default=Path("corpora.yaml"),
-    show_default=True,
-    help="Corpora and settings; relative paths in it start from its folder.",
-)
-@click.option("--profile", help="Profile of the configuration; its default if not given.")
+@corpora_options
 @click.option("--model", help="Backbone whose tokenizer the keys are in: pypi:, folder or name.")
 @click.option("--encoder", help="Sentence encoder of the phrases: pypi:, folder or name.")
 @click.option(
@@ -36,12 +28,7 @@ from phrasemem.memfmt.errors import MissingExtraError
     show_default=True,
     help="Folder of unfinished work; a stopped build goes on from there.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    help="Local worker processes; one a core if not given, 0 for none.",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler, tcp://HOST:PORT.")
+@cluster_options
 @click.option(
     "--keep-counts", is_flag=True, help="Keep OUT.counts, so that `phrasemem extend` is exact."
 )
@@ -70,13 +57,9 @@ def command(
 
     A second run does nothing; a changed setting reruns only what depends on it.
     """
-    try:
+    with pipeline_needed("building"):
         from phrasemem.pipeline.config import load_config
         from phrasemem.pipeline.run import build
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"building needs {error.name}", hint='pip install "phrasemem[pipeline]"'
-        ) from error
 
     config = load_config(config_path, profile, model=model, encoder=encoder)
     if keep_counts:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from phrasemem.cli.memory_path import MEMORY
-from phrasemem.cli.remaking import output_options, pipeline_needed, print_remade, tokenizer_option
+from phrasemem.cli.pipeline_options import pipeline_needed
+from phrasemem.cli.remaking import output_options, print_remade, tokenizer_option
 
 
 @click.command("drop-corpus")

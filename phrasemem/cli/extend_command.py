@@ -8,20 +8,12 @@ import click
 
 from phrasemem.cli.build_command import print_verified
 from phrasemem.cli.memory_path import MEMORY
-from phrasemem.memfmt.errors import MissingExtraError
+from phrasemem.cli.pipeline_options import cluster_options, corpora_options, pipeline_needed
 
 
 @click.command("extend")
 @click.argument("memory", type=MEMORY, metavar="MEMORY")
-@click.option(
-    "--config",
-    "config_path",
-    type=click.Path(path_type=Path),
-    default=Path("corpora.yaml"),
-    show_default=True,
-    help="Corpora and settings; relative paths in it start from its folder.",
-)
-@click.option("--profile", help="Profile of the configuration; its default if not given.")
+@corpora_options
 @click.option("--model", help="Reference of the model, if not the profile's.")
 @click.option("--encoder", help="Reference of the encoder, if not the profile's.")
 @click.option(
@@ -32,12 +24,7 @@ from phrasemem.memfmt.errors import MissingExtraError
     type=click.Path(path_type=Path),
     help="Folder of unfinished work; beside OUT if not given.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    help="Local worker processes; one a core if not given, 0 for none.",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler, tcp://HOST:PORT.")
+@cluster_options
 def command(
     memory: Path,
     config_path: Path,
@@ -55,13 +42,9 @@ def command(
     beside MEMORY, the result is what a build of all corpora would be; without it, what is not
     exact is said. Adapters are not carried over: calibrate the new memory.
     """
-    try:
+    with pipeline_needed("extending"):
         from phrasemem.pipeline.config import load_config
         from phrasemem.pipeline.extend import extend
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"extending needs {error.name}", hint='pip install "phrasemem[pipeline]"'
-        ) from error
 
     report = extend(
         memory,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-
-from phrasemem.memfmt.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from phrasemem.pipeline.remake import Remade
@@ -31,17 +28,6 @@ def tokenizer_option(command: _Command) -> _Command:
     return click.option(
         "--model", metavar="REF", help="Load the tokenizer from here, not from where it came."
     )(command)
-
-
-@contextmanager
-def pipeline_needed() -> Iterator[None]:
-    """Turn an import that fails into one clear line."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"this command needs {error.name}", hint='pip install "phrasemem[pipeline]"'
-        ) from error
 
 
 def print_remade(out: Path, remade: Remade) -> None:

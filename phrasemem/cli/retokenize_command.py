@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from phrasemem.cli.memory_path import MEMORY
-from phrasemem.cli.remaking import output_options, pipeline_needed, print_remade
+from phrasemem.cli.pipeline_options import pipeline_needed
+from phrasemem.cli.remaking import output_options, print_remade
 
 
 @click.command("retokenize")

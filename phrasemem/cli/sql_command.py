@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phrasemem.cli.memory_path import MEMORY
+from phrasemem.cli.pipeline_options import pipeline_needed
 from phrasemem.held_out import HELD_OUT_FILE
-from phrasemem.memfmt.errors import MissingExtraError, PhraseMemError
+from phrasemem.memfmt.errors import PhraseMemError
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,12 +52,8 @@ def command(path: Path, statement: str | None, form: str, max_rows: int) -> None
     manifest = read_manifest(path)
     files = {name: manifest.files[name] for name, _ in _VIEWS.values() if name in manifest.files}
     check_lengths(path, files)
-    try:
+    with pipeline_needed():
         import duckdb
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "this command needs duckdb", hint='pip install "phrasemem[pipeline]"'
-        ) from error
     with duckdb.connect() as database:
         corpora = [corpus.model_dump() for corpus in manifest.corpora]
         try:
