@@ -9,7 +9,8 @@ from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.index import MAX_BUCKET
 from phrasemem.memfmt.keys import UInt64s, bucket_and_remainder, bucket_bits_for, tokens_hash
 
-_MAX_SEEDS = 1000
+MAX_SEEDS = 1000
+"""Seeds that are tried; of 100M keys one in ten seeds or so fails."""
 
 
 def choose_seed(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32], first_seed: int = 0) -> int:
@@ -32,27 +33,51 @@ def choose_seed(lengths: NDArray[np.uint8], tokens: NDArray[np.uint32], first_se
     PhraseMemError
         If a key stands there twice.
     """
-    for seed in range(first_seed, first_seed + _MAX_SEEDS):
+    for seed in range(first_seed, first_seed + MAX_SEEDS):
         hashes = tokens_hash(tokens, lengths, seed)
-        if _told_apart(hashes):
+        if told_apart(hashes, len(hashes)):
             return seed
         if seed == first_seed:
-            _refuse_duplicates(hashes, lengths, tokens)
-    raise PhraseMemError("no seed tells all keys apart", found=f"{_MAX_SEEDS} seeds tried")
+            refuse_duplicates(hashes, lengths, tokens)
+    raise PhraseMemError("no seed tells all keys apart", found=f"{MAX_SEEDS} seeds tried")
 
 
-def _told_apart(hashes: UInt64s) -> bool:
-    bucket_bits = bucket_bits_for(len(hashes), 0)
+def told_apart(hashes: UInt64s, entries: int) -> bool:
+    """Tell whether the index of a memory tells keys apart.
+
+    Parameters
+    ----------
+    hashes : (n,) uint64
+        Of all keys of the memory, or of all keys of one shard.
+    entries : int
+        Keys of the whole memory.
+    """
+    if len(hashes) == 0:
+        return True
+    bucket_bits = bucket_bits_for(entries, 0)
     # The bits below bucket and remainder play no part in a probe.
     probed = np.sort(hashes >> np.uint64(32 - bucket_bits))
     buckets, _ = bucket_and_remainder(hashes, bucket_bits)
-    full = int(np.bincount(buckets, minlength=1).max())
-    return full <= MAX_BUCKET and not np.any(probed[1:] == probed[:-1])
+    fullest = int(np.bincount(buckets - buckets.min()).max())
+    return fullest <= MAX_BUCKET and not np.any(probed[1:] == probed[:-1])
 
 
-def _refuse_duplicates(
+def refuse_duplicates(
     hashes: UInt64s, lengths: NDArray[np.uint8], tokens: NDArray[np.uint32]
 ) -> None:
+    """Refuse a key that stands there twice.
+
+    Parameters
+    ----------
+    hashes : (n,) uint64
+    lengths : (n,) uint8
+    tokens : (n, n_max) uint32
+
+    Raises
+    ------
+    PhraseMemError
+        Naming the key.
+    """
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     for first, second in zip(order[same], order[same + 1], strict=True):

@@ -130,7 +130,8 @@ class BuildConfig(_Strict):
     mining: Mining = Mining()
     # engram-1: spellings of a token that differ in case, accents or spaces are one in keys.
     key_normalisation: Literal["exact", "engram-1"] = "exact"
-    shard_bits: Annotated[int, Field(ge=0, le=12)] = 2
+    # The memory has 2**shard_bits shards; by default as many as its entries ask for.
+    shard_bits: Annotated[int, Field(ge=0, le=12)] | None = None
     # About this many characters of text make one partition; bounds the memory of a worker.
     partition_chars: Annotated[int, Field(gt=0)] = 4_000_000
 

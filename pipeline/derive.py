@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phrasemem.held_out import HELD_OUT_FILE
 from phrasemem.memfmt import durable, writer
 from phrasemem.memfmt.manifest import Manifest
@@ -20,7 +17,8 @@ from phrasemem.pipeline import pack
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
 from phrasemem.pipeline.existing import BUILD_FILE
-from phrasemem.pipeline.stage import Report, Stage, write_json
+from phrasemem.pipeline.layout import layout_part, shard_file
+from phrasemem.pipeline.stage import Stage, write_json
 from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
 
 CATALOGUE_FILE = "catalogue.parquet"
@@ -48,7 +46,8 @@ class Ingredients:
         ``build.json``; its ``fingerprint`` tells whether the memory is what is asked for.
     seed : int
         First seed of the key hash to be tried.
-    shard_bits : int
+    shard_bits : int or None
+        None for as many shards as the entries ask for.
     """
 
     header: writer.Header
@@ -59,7 +58,7 @@ class Ingredients:
     held_out: Sequence[Path]
     record: dict[str, Any]
     seed: int
-    shard_bits: int
+    shard_bits: int | None
 
     @property
     def names(self) -> list[str]:
@@ -83,7 +82,7 @@ def pack_memory(
     """
     plain = engine.run_one(
         layout_stage,
-        pack.layout_part,
+        layout_part,
         lambda: {
             "catalogue": ingredients.catalogue,
             "corpora": ingredients.names,
@@ -95,52 +94,43 @@ def pack_memory(
     layout = ingredients.header.layout(
         entries=plain["entries"],
         hash_seed=plain["hash_seed"],
-        shard_bits=ingredients.shard_bits,
+        shard_bits=plain["shard_bits"],
         dictionary=base64.b64decode(plain["dictionary"]),
     )
-    order = engine.file(layout_stage, "order.npy")
+    numbers = range(1 << plain["shard_bits"])
+    dealt = [engine.file(layout_stage, shard_file(number)) for number in numbers]
     staging = durable.staging_for(out)
     shards = engine.run(
         pack_stage,
         pack.shard_part,
-        lambda: _shard_jobs(ingredients, plain, layout, order),
+        lambda: _shard_jobs(ingredients, layout, dealt),
         folder=staging,
     )
     started = time.monotonic()
-    extra = _write_extra(ingredients, staging, np.load(order))
+    extra = _write_extra(ingredients, staging, dealt)
     entries = [shard["entries"] for shard in shards.values()]
     manifest = writer.finish_memory(staging, out, ingredients.header, layout, entries, extra)
     engine.record(pack_stage.name, started)
     return manifest
 
 
-def _shard_jobs(
-    ingredients: Ingredients, plain: Report, layout: writer.Layout, order: str
-) -> list[Job]:
-    bounds = plain["bounds"]
+def _shard_jobs(ingredients: Ingredients, layout: writer.Layout, dealt: Sequence[str]) -> list[Job]:
     shared = {
-        "order": order,
-        "catalogue": ingredients.catalogue,
         "vectors": list(ingredients.vectors),
         "phrases_per_part": ingredients.phrases_per_part,
         "corpora": ingredients.names,
         "layout": layout,
     }
     return [
-        Job(
-            f"{number:05d}",
-            {**shared, "number": number, "start": bounds[number], "stop": bounds[number + 1]},
-        )
-        for number in range(1 << ingredients.shard_bits)
+        Job(f"{number:05d}", {**shared, "number": number, "dealt": path})
+        for number, path in enumerate(dealt)
     ]
 
 
-def _write_extra(
-    ingredients: Ingredients, staging: Path, order: NDArray[np.int64]
-) -> dict[str, Path]:
+def _write_extra(ingredients: Ingredients, staging: Path, dealt: Sequence[str]) -> dict[str, Path]:
     """Write the files beside the shards; return them by name."""
-    catalogue = Path(ingredients.catalogue)
-    pack.write_catalogue(staging / CATALOGUE_FILE, catalogue, order, ingredients.names)
+    shards = [Path(path) for path in dealt]
+    pack.write_catalogue(staging / CATALOGUE_FILE, shards, ingredients.names)
     pack.write_held_out(staging / HELD_OUT_FILE, ingredients.held_out)
     write_json(staging / BUILD_FILE, ingredients.record)
     names = [CATALOGUE_FILE, HELD_OUT_FILE, BUILD_FILE]

@@ -1,8 +1,7 @@
-"""Stages ``layout`` and ``pack``: from the catalogue and its vectors to a memory."""
+"""Stage ``pack``: from the dealt catalogue and its vectors to a memory."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from numpy.typing import NDArray
 
 from phrasemem.memfmt import writer
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.memfmt.keys import tokens_hash
-from phrasemem.memfmt.records import Record
 from phrasemem.pipeline.catalogue_table import catalogue_schema, key_matrix
 from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.folding import key_map_of
+from phrasemem.pipeline.layout import read_shard, records_of
 from phrasemem.pipeline.stage import Report, appears
 
-_DICTIONARY_SAMPLES = 50_000
 _ROWS_A_GROUP = 1 << 16
 _HELD_OUT_LEVEL = 10
 
@@ -32,81 +29,37 @@ class PackError(PhraseMemError):
     """A shard that could not be written."""
 
 
-def layout_part(
-    folder: Path,
-    key: str,
-    *,
-    catalogue: str,
-    corpora: Sequence[str],
-    n_max: int,
-    seed: int,
-    shard_bits: int,
-) -> Report:
-    """Choose the hash seed, order the rows and train the dictionary of the records.
-
-    Returns
-    -------
-    dict
-        ``entries``, ``hash_seed``, ``dictionary`` (base64), ``bounds`` (first row of each
-        shard, and the end).
-    """
-    lengths, tokens = key_matrix(pq.read_table(catalogue, columns=["n", "tokens"]), n_max)
-    hash_seed = writer.choose_seed(lengths, tokens, seed)
-    hashes = tokens_hash(tokens, lengths, hash_seed)
-    order = np.argsort(hashes, kind="stable")
-    with appears(folder / "order.npy") as temporary, temporary.open("wb") as file:
-        np.save(file, order, allow_pickle=False)
-    shards = writer.shard_of(hashes[order], shard_bits)
-    step = max(1, len(order) // _DICTIONARY_SAMPLES)
-    sample = read_records(Path(catalogue), order[::step], corpora)
-    dictionary = writer.train_dictionary(sample, list(corpora))
-    return {
-        "entries": len(order),
-        "hash_seed": hash_seed,
-        "dictionary": base64.b64encode(dictionary).decode(),
-        "bounds": np.searchsorted(shards, np.arange((1 << shard_bits) + 1)).tolist(),
-    }
-
-
 def shard_part(
     folder: Path,
     key: str,
     *,
     number: int,
-    order: str,
-    start: int,
-    stop: int,
-    catalogue: str,
+    dealt: str,
     vectors: Sequence[str],
     phrases_per_part: int,
     corpora: Sequence[str],
     layout: writer.Layout,
 ) -> Report:
-    """Write one shard of the memory into ``folder``, the unfinished memory."""
-    chosen: NDArray[np.int64] = np.load(order, mmap_mode="r")[start:stop]
-    table = pq.read_table(catalogue, columns=["n", "tokens"]).take(pa.array(chosen))
+    """Write one shard of the memory into ``folder``, the unfinished memory.
+
+    Parameters
+    ----------
+    dealt : str
+        What the stage ``layout`` dealt to this shard.
+    """
+    table = read_shard(Path(dealt))
     lengths, tokens = key_matrix(table, layout.n_max)
+    rows = table["row"].to_numpy().astype(np.int64)
     entries = writer.Entries(
         lengths=lengths,
         tokens=tokens,
-        records=read_records(Path(catalogue), chosen, corpora),
-        payloads={PAYLOAD: _gather(vectors, chosen, phrases_per_part, layout.payloads[0].dim)},
+        records=records_of(table, corpora),
+        payloads={PAYLOAD: _gather(vectors, rows, phrases_per_part, layout.payloads[0].dim)},
     )
     try:
         return {"entries": writer.write_shard(folder, number, entries, layout)}
     except lmdb.Error as error:
         raise PackError(f"the keys could not be written: {error}", where=folder) from error
-
-
-def read_records(catalogue: Path, rows: NDArray[np.int64], corpora: Sequence[str]) -> list[Record]:
-    """Return the records of some rows of the catalogue."""
-    names = ["text", "score", "documents", *(f"count_{corpus}" for corpus in corpora)]
-    table = pq.read_table(catalogue, columns=names).take(pa.array(rows))
-    columns = [table[name].to_pylist() for name in names]
-    return [
-        Record(text, score, dict(zip(corpora, counts, strict=True)), documents)
-        for text, score, documents, *counts in zip(*columns, strict=True)
-    ]
 
 
 def _gather(
@@ -122,26 +75,42 @@ def _gather(
     return gathered
 
 
-def write_catalogue(
-    target: Path, catalogue: Path, order: NDArray[np.int64], corpora: Sequence[str]
-) -> None:
-    """Write the catalogue in the order of the memory's rows."""
-    table = pq.read_table(catalogue).take(pa.array(order))
-    table = table.set_column(0, "row", pa.array(np.arange(len(order), dtype=np.uint32)))
-    table = table.cast(catalogue_schema(corpora)).combine_chunks()
+def write_catalogue(target: Path, dealt: Sequence[Path], corpora: Sequence[str]) -> None:
+    """Write the catalogue in the order of the memory's rows, of one shard after the other."""
+    schema = catalogue_schema(corpora)
     # Rows count upwards and scores hardly repeat: with the encodings of such
     # columns the file is a quarter smaller than with dictionaries for all.
-    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     encodings = {"row": "DELTA_BINARY_PACKED"} | dict.fromkeys(floats, "BYTE_STREAM_SPLIT")
-    with appears(target) as temporary:
-        pq.write_table(
-            table,
+    with (
+        appears(target) as temporary,
+        pq.ParquetWriter(
             temporary,
+            schema,
             compression="zstd",
-            row_group_size=_ROWS_A_GROUP,
-            use_dictionary=[n for n in table.column_names if n not in {*encodings, "text"}],
+            use_dictionary=[name for name in schema.names if name not in {*encodings, "text"}],
             column_encoding=encodings,
-        )
+        ) as parquet,
+    ):
+        for begun, table in _regrouped(dealt, schema.names):
+            rows = np.arange(begun, begun + len(table), dtype=np.uint32)
+            numbered = table.set_column(0, "row", pa.array(rows))
+            parquet.write_table(numbered.cast(schema), row_group_size=_ROWS_A_GROUP)
+
+
+def _regrouped(dealt: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of all shards in groups of one size, each with its first row."""
+    begun = 0
+    held: pa.Table | None = None
+    for path in dealt:
+        table = read_shard(path).select(list(names))
+        held = table if held is None else pa.concat_tables([held, table])
+        while len(held) >= _ROWS_A_GROUP:
+            yield begun, held.slice(0, _ROWS_A_GROUP).combine_chunks()
+            held = held.slice(_ROWS_A_GROUP)
+            begun += _ROWS_A_GROUP
+    if held is not None and len(held):
+        yield begun, held.combine_chunks()
 
 
 def write_held_out(target: Path, pieces: Sequence[Path]) -> None:

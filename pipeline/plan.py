@@ -156,7 +156,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         _inputs(score),
     )  # fmt: skip
     layout = Stage(
-        "layout", 1, {"seed": config.seed, "shard_bits": config.shard_bits}, _inputs(score)
+        "layout", 2, {"seed": config.seed, "shard_bits": config.shard_bits}, _inputs(score)
     )
     pack = Stage(
         "pack", 3,
