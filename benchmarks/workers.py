@@ -4,7 +4,7 @@
 
 Each side is the command `phrasemem build` in a process of its own, from an empty work folder:
 start, stages and the finished memory, without calibration. The rival may use one core for all that
-it does (torch, DuckDB and Dask included). Both must write the same bytes. The default size is a part
+it does: torch, DuckDB and Dask too. Both must write the same bytes. The default size is a part
 of the default corpora; ``--full`` is all of them. The two take turns, twice at the default size.
 """
 
