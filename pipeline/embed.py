@@ -97,15 +97,26 @@ def kept_vectors(
     return vectors, missing
 
 
-def encode(texts: list[str], encoder: Encoder, batch_size: int) -> NDArray[np.float16]:
+def encode(
+    texts: list[str], encoder: Encoder, batch_size: int, *, checked: bool = True
+) -> NDArray[np.float16]:
     """Return the vectors of texts, (len(texts), dim) float16, in their order.
+
+    Parameters
+    ----------
+    texts : list of str
+    encoder : Encoder
+    batch_size : int
+        Most texts in a batch.
+    checked : bool
+        Compare a sample of int8 vectors with float32.
 
     Raises
     ------
     EncoderError
         If a vector is not finite in float16, or int8 vectors are not those of float32.
     """
-    if encoder.options.compute == "int8":
+    if checked and encoder.options.compute == "int8":
         _check_int8(texts[:: max(1, len(texts) // _CHECKED)], encoder, batch_size)
     vectors = _in_order(texts, encoder, batch_size)
     with np.errstate(over="ignore"):

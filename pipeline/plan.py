@@ -182,7 +182,9 @@ def encoder_options(config: BuildConfig) -> EncoderOptions:
     encoder = config.encoder
     # Adding up a few vectors is not worth the way to a card, nor is it helped by a shorter format.
     static, int8 = encoder.kind == "static", encoder.compute == "int8"
-    device = resolve_device("cpu" if encoder.device == "auto" and (static or int8) else encoder.device)
+    device = resolve_device(
+        "cpu" if encoder.device == "auto" and (static or int8) else encoder.device
+    )
     auto = "float32" if static else "auto"
     return EncoderOptions(
         id=encoder.id,
