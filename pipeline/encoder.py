@@ -201,8 +201,11 @@ def _prompt(model: Any, options: EncoderOptions) -> str | None:
 def _in_int8(model: Any, options: EncoderOptions) -> Any:
     """Quantise the linear layers: weights a channel, activations a batch."""
     import torch
-    from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
 
+    try:
+        from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
+    except ImportError as error:  # announced to leave torch
+        raise EncoderError("this torch cannot compute in int8", found=torch.__version__) from error
     if options.device != "cpu":
         raise EncoderError("int8 is for the CPU", hint="set encoder.compute: float16 on CUDA")
     return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
