@@ -112,10 +112,25 @@ class Encoder(_Strict):
     """The external sentence encoder of the ``semantic`` payload."""
 
     id: str
-    batch_size: Annotated[int, Field(gt=0)] = 256
-    compute: Literal["auto", "bfloat16", "float32"] = "auto"
+    # None: 256, and 4096 on CUDA.
+    batch_size: Annotated[int, Field(gt=0)] | None = None
+    compute: Literal["auto", "bfloat16", "float16", "float32", "int8"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dims: Annotated[int, Field(gt=0)] | None = None
+    kind: Literal["auto", "transformer", "static"] = "auto"
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    normalize: bool = True
     phrases_per_part: Annotated[int, Field(gt=0)] = 8192
+    prompt: str | None = None
+    prompt_name: str | None = None
+    tokenizer: str | None = None
     trust_remote_code: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Encoder:
+        if self.prompt is not None and self.prompt_name is not None:
+            raise ValueError("give prompt or prompt_name, not both")
+        return self
 
 
 class BuildConfig(_Strict):

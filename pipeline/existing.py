@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from phrasemem import backbone
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.manifest import MANIFEST_NAME, Manifest, parse_manifest
+from phrasemem.pipeline.encoder_options import changed_part
 
 BUILD_FILE = "build.json"
+_PAYLOAD = "semantic"
 _HINT = "build into another --out, or give --replace"
 
 
@@ -42,7 +45,7 @@ def refuse_other_folder(out: Path) -> None:
 
 
 def refuse_other_memory(
-    out: Path, model: str, encoder: tuple[str, str], key_normalisation: str
+    out: Path, model: str, encoder: tuple[str, str, str], key_normalisation: str
 ) -> None:
     """Refuse to replace a memory of another format, encoder, tokenizer or key normalisation.
 
@@ -51,7 +54,7 @@ def refuse_other_memory(
     out : Path
     model : str
         Reference of the model whose tokenizer is used now.
-    encoder : (reference, revision)
+    encoder : (reference, revision, how it is used)
     key_normalisation : str
 
     Raises
@@ -82,9 +85,11 @@ def refuse_other_memory(
         )
 
 
-def _refuse_other_encoder(manifest: Manifest, encoder: tuple[str, str], out: Path) -> None:
+def _refuse_other_encoder(manifest: Manifest, encoder: tuple[str, str, str], out: Path) -> None:
     there = manifest.encoder
-    if there is not None and there.revision != encoder[1]:
+    if there is None:
+        return
+    if there.revision != encoder[1]:
         raise OutputError(
             "the memory there was made with another encoder",
             where=out,
@@ -92,3 +97,16 @@ def _refuse_other_encoder(manifest: Manifest, encoder: tuple[str, str], out: Pat
             found=f"{there.id} ({there.revision})",
             hint=_HINT,
         )
+    source = next((p.source for p in manifest.payloads if p.name == _PAYLOAD), encoder[2])
+    if changed_part(source) != changed_part(encoder[2]):
+        raise OutputError(
+            "the memory there was made with other settings of the encoder",
+            where=out,
+            expected=_readable(encoder[2]),
+            found=_readable(source),
+            hint=_HINT,
+        )
+
+
+def _readable(source: str) -> str:
+    return ", ".join(f"{k}={v!r}" for k, v in parse_qsl(changed_part(source), True)) or "none"

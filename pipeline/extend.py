@@ -95,7 +95,7 @@ def _refuse_another_kind(config: BuildConfig, plan: Plan, earlier: Earlier) -> N
     """Refuse settings under which keys or vectors would not fit together."""
     manifest = earlier.manifest
     settings = plan.embed.settings
-    encoder = " ".join((config.encoder.id, settings["encoder"], settings["compute"]))
+    encoder = " ".join((config.encoder.id, settings["encoder"], settings["how"]))
     sources = {payload.name: payload.source for payload in manifest.payloads}
     tokenizer = backbone.tokenizer_fingerprint(backbone.load_tokenizer(config.model))
     for what, expected, found in (

@@ -141,7 +141,7 @@ def header_of(
     *,
     tokenizer: tuple[str, str, int],
     encoder: tuple[str, str, int],
-    compute: str,
+    how: str,
     n_max: int,
     corpora: Sequence[dict[str, Any]],
     folding_model: str | None = None,
@@ -152,8 +152,8 @@ def header_of(
     ----------
     tokenizer : (fingerprint, reference, vocabulary size)
     encoder : (reference, revision, dim)
-    compute : str
-        The encoder's number format, part of the payload's source.
+    how : str
+        How the encoder is used, part of the payload's source.
     corpora : sequence of dict
         name, kind, licence, source, documents, tokens.
     folding_model : str, optional
@@ -161,7 +161,7 @@ def header_of(
     """
     fingerprint, name, vocab_size = tokenizer
     identity, revision, dim = encoder
-    source = f"{identity} {revision} {compute}"
+    source = f"{identity} {revision} {how}"
     return writer.Header(
         tokenizer=writer.TokenizerInfo(fingerprint=fingerprint, name=name, vocab_size=vocab_size),
         n_max=n_max,

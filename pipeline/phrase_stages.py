@@ -12,7 +12,7 @@ from phrasemem.pipeline.count_store import CountStore
 from phrasemem.pipeline.earlier import Earlier
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
-from phrasemem.pipeline.plan import Plan
+from phrasemem.pipeline.plan import Plan, encoder_options
 from phrasemem.pipeline.report import CorpusReport
 from phrasemem.pipeline.stage import Report
 from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
@@ -333,9 +333,8 @@ def embed(
             "catalogue": catalogue,
             "start": start,
             "stop": min(start + encoder.phrases_per_part, rows),
-            "encoder": encoder.id,
-            "compute": plan.embed.settings["compute"],
-            "batch_size": encoder.batch_size,
+            "encoder": encoder_options(config),
+            "batch_size": plan.embed.settings["batch_size"],
             "kept": [] if earlier is None else [str(earlier.memory)],
         }
         return Job(key, arguments)

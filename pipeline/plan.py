@@ -12,7 +12,7 @@ from phrasemem import artifacts
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.earlier import Earlier
-from phrasemem.pipeline.embed import resolve_compute
+from phrasemem.pipeline.encoder_options import EncoderOptions, resolve_compute, resolve_device
 from phrasemem.pipeline.sources import Piece
 from phrasemem.pipeline.stage import Stage
 
@@ -28,6 +28,8 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 _FOLDER_FILES = ("config.json", "modules.json", "tokenizer.json", "tokenizer_config.json")
+# Phrases in a batch: what a core's cache holds, and what keeps a card busy.
+BATCH_SIZES = {"cpu": 256, "cuda": 4096}
 _LOOKS_LIKE_A_PATH = ("/", "./", "../", "~")
 _READ_FIELDS = {
     "format", "text_field", "title_field", "id_field", "config", "split", "revision", "partitions"
@@ -144,14 +146,16 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         },
         _inputs(unigrams, candidates),
     )  # fmt: skip
+    encoder = encoder_options(config)
     embed = Stage(
-        "embed", 1,
+        "embed", 2,
         {
-            "encoder": encoder_identity(config.encoder.id),
-            "compute": resolve_compute(config.encoder.compute),
-            "batch_size": config.encoder.batch_size,
+            "encoder": encoder_identity(encoder.id, encoder.tokenizer),
+            "how": encoder.how,
+            "device": encoder.device,
+            "batch_size": config.encoder.batch_size or BATCH_SIZES[encoder.device],
             "phrases_per_part": config.encoder.phrases_per_part,
-            "libraries": _versions("sentence-transformers", "torch", "transformers"),
+            "libraries": _versions("sentence-transformers", "tokenizers", "torch", "transformers"),
         },
         _inputs(score),
     )  # fmt: skip
@@ -171,6 +175,29 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         known, read, clean, select, tokenize, hashes, unigrams, survivors, counts, store,
         candidates, score, embed, layout, pack,
     )  # fmt: skip
+
+
+def encoder_options(config: BuildConfig) -> EncoderOptions:
+    """Return the encoder with its device and number format decided."""
+    encoder = config.encoder
+    # Adding up a few vectors is not worth the way to a card, nor is it helped by a shorter format.
+    static, int8 = encoder.kind == "static", encoder.compute == "int8"
+    device = resolve_device(
+        "cpu" if encoder.device == "auto" and (static or int8) else encoder.device
+    )
+    auto = "float32" if static else "auto"
+    return EncoderOptions(
+        id=encoder.id,
+        compute=resolve_compute(auto if encoder.compute == "auto" else encoder.compute, device),
+        kind=encoder.kind,
+        tokenizer=encoder.tokenizer,
+        prompt=encoder.prompt,
+        prompt_name=encoder.prompt_name,
+        dims=encoder.dims,
+        normalize=encoder.normalize,
+        max_tokens=encoder.max_tokens,
+        device=device,
+    )
 
 
 def _inputs(*stages: Stage) -> dict[str, str]:
@@ -207,9 +234,10 @@ def tokenizer_identity(reference: str) -> str:
     return _identity(reference, _TOKENIZER_FILES)
 
 
-def encoder_identity(reference: str) -> str:
+def encoder_identity(reference: str, tokenizer: str | None = None) -> str:
     """Name what decides the vectors of an encoder: a checksum where it is local."""
-    return _identity(reference, None)
+    found = _identity(reference, None)
+    return found if tokenizer is None else f"{found},tokenizer:{_identity(tokenizer, None)}"
 
 
 def _identity(reference: str, names: Sequence[str] | None) -> str:

@@ -27,6 +27,7 @@ from phrasemem.pipeline.count_store import (
 )
 from phrasemem.pipeline.derive import CATALOGUE_FILE, Ingredients
 from phrasemem.pipeline.embed import embed_part
+from phrasemem.pipeline.encoder_options import EncoderOptions, options_from
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.joint_counts import MEMORY_LIMIT, joint_counts
 from phrasemem.pipeline.joint_documents import join_documents
@@ -222,8 +223,9 @@ def _key_map(origin: Origin) -> KeyMap | None:
 def _vectors(recipe: Recipe, catalogue: Path, rows: int, engine: Engine) -> tuple[list[str], int]:
     """Collect the vectors, a file of each part; and how many had to be made."""
     encoder = recipe.origins[0].manifest.encoder
-    # The number format of the encoder ends what a payload says of its source.
-    compute = recipe.origins[0].semantic.source.rpartition(" ")[2]
+    # How the encoder was used ends what a payload says of its source.
+    how = recipe.origins[0].semantic.source.rpartition(" ")[2]
+    options = options_from(encoder.id if encoder else "", how)
     paths, encoded = [], 0
     for start in range(0, rows, _ROWS_A_PART):
         key = f"vectors-{start:010d}"
@@ -233,20 +235,19 @@ def _vectors(recipe: Recipe, catalogue: Path, rows: int, engine: Engine) -> tupl
             catalogue=str(catalogue),
             start=start,
             stop=min(start + _ROWS_A_PART, rows),
-            encoder=encoder.id if encoder else "",
-            compute=compute,
+            encoder=options,
             batch_size=_BATCH_SIZE,
             kept=[str(origin.path) for origin in recipe.origins],
         )
         paths.append(str(engine.work / f"{key}.npy"))
         encoded += report["encoded"]
     if encoded and encoder is not None:
-        _check_encoder(encoder)
+        _check_encoder(encoder, options)
     return paths, encoded
 
 
-def _check_encoder(encoder: EncoderInfo) -> None:
-    found = encoder_identity(encoder.id)
+def _check_encoder(encoder: EncoderInfo, options: EncoderOptions) -> None:
+    found = encoder_identity(encoder.id, options.tokenizer)
     if found != encoder.revision:
         raise OriginError(
             "the encoder has changed since the memories were made",

@@ -88,7 +88,8 @@ def build(
         return done
     existing.refuse_other_folder(out)
     if not replace:
-        encoder = (config.encoder.id, plan.embed.settings["encoder"])
+        settings = plan.embed.settings
+        encoder = (config.encoder.id, settings["encoder"], settings["how"])
         existing.refuse_other_memory(out, config.model, encoder, config.key_normalisation)
     where = Workplace(work, scheduler, workers, reporter)
     return run_stages(config, plan, pieces, out, where)
@@ -211,7 +212,7 @@ def _header(
     return pack.header_of(
         tokenizer=(tokenized.tokenizer, config.model, tokenized.vocab_size),
         encoder=(config.encoder.id, settings["encoder"], catalogue.dim),
-        compute=settings["compute"],
+        how=settings["how"],
         n_max=config.mining.n_max,
         corpora=[{name: getattr(report, name) for name in shown} for report in reports],
         folding_model=config.folding_model,
