@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 
@@ -36,3 +38,15 @@ def key_matrix(table: pa.Table, n_max: int) -> tuple[NDArray[np.uint8], NDArray[
     flat = table["tokens"].combine_chunks().flatten().to_numpy()
     tokens[np.arange(n_max) < lengths[:, None]] = flat
     return lengths, tokens
+
+
+def read_rows(path: Path, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
+    """Read the rows ``start..stop`` of a catalogue; only the row groups that hold them."""
+    with pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        ends = np.cumsum([0, *sizes])
+        first = int(np.searchsorted(ends, start, side="right")) - 1
+        last = int(np.searchsorted(ends, stop, side="left"))
+        groups = list(range(first, min(last, len(sizes))))
+        table = file.read_row_groups(groups, columns=list(columns))
+    return table.slice(start - int(ends[first]), stop - start)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem.memfmt.reader import MemoryReader
+from phrasemem.pipeline.catalogue_table import read_rows
 from phrasemem.pipeline.encoder import (
     Encoder,
     EncoderError,
@@ -58,7 +58,7 @@ def embed_part(
     EncoderError
         If the encoder cannot be used so, or int8 vectors are not those of float32.
     """
-    table = pq.read_table(catalogue, columns=["text", "tokens"])[start:stop]
+    table = read_rows(Path(catalogue), start, stop, ["text", "tokens"])
     texts: list[str] = table["text"].to_pylist()
     vectors, new = kept_vectors(table["tokens"].to_pylist(), kept)
     if len(new):

@@ -6,12 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.memfmt.keys import tokens_hash
 from phrasemem.memfmt.seed import choose_seed
 from phrasemem.pipeline import layout, pack
-from phrasemem.pipeline.catalogue_table import catalogue_schema, key_matrix
+from phrasemem.pipeline.catalogue_table import catalogue_schema, key_matrix, read_rows
 
 N_MAX = 3
 CORPORA = ["a"]
@@ -96,6 +98,17 @@ def test_the_seed_moves_on_when_keys_of_one_shard_cannot_be_told_apart(tmp_path)
     write_catalogue(tmp_path / "c.parquet", COLLIDING)
     report, _ = deal(tmp_path / "dealt", tmp_path / "c.parquet", 1)
     assert report["hash_seed"] == 1
+
+
+@given(st.data())
+def test_rows_of_a_catalogue_are_read_from_the_groups_that_hold_them(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "groups.parquet"
+    if not path.exists():
+        write_catalogue(path, random_keys(60))
+    whole = pq.read_table(path)
+    start = data.draw(st.integers(0, len(whole) - 1))
+    stop = data.draw(st.integers(start + 1, len(whole)))
+    assert read_rows(path, start, stop, ["text"]).equals(whole.select(["text"])[start:stop])
 
 
 def test_a_key_that_stands_there_twice_is_named(tmp_path):
