@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phrasemem.pipeline import ngram_kernels as kernels
 from phrasemem.pipeline.tokens import TokenRun
 
 # Token ids below this are counted in a table; what has greater ones is numbered first.
@@ -42,6 +41,8 @@ class Counted(NamedTuple):
 
 def counted(run: TokenRun, n_max: int) -> Counted:
     """Count the windows of 2..n_max tokens that may be phrases; ``n_max`` is 8 at most."""
+    from phrasemem.pipeline import ngram_kernels as kernels
+
     valid = np.empty(len(run.tokens), np.uint8)
     windows = kernels.valid_lengths(run.flags, n_max, valid)
     order = in_order(run.tokens, np.flatnonzero(valid).astype(np.int32), n_max)
@@ -76,6 +77,8 @@ def in_order(
     Each round sorts by as many more tokens as a number of 64 bits holds beside the rank so far.
     Starts whose tokens no other one has are done and take no part in the next round.
     """
+    from phrasemem.pipeline import ngram_kernels as kernels
+
     bits = max(1, int(tokens.max(initial=0)).bit_length())
     order = starts
     ranks = np.zeros(len(starts), np.uint32)
@@ -103,6 +106,8 @@ def in_order(
 
 def hashes_of(tokens: NDArray[np.uint32], found: Counted) -> NDArray[np.uint64]:
     """Return the hashes of n-grams, (k,) uint64."""
+    from phrasemem.pipeline import ngram_kernels as kernels
+
     hashes = np.empty(len(found.starts), np.uint64)
     rolling = np.zeros(len(tokens), np.uint64)
     kernels.roll(tokens, 1, rolling)
@@ -121,6 +126,8 @@ def by_bucket(hashes: NDArray[np.uint64], buckets: int) -> tuple[NDArray[np.int3
     Buckets are equal ranges of the hash; ``buckets`` is a power of two. The last of the
     ``buckets + 1`` limits is the number of hashes.
     """
+    from phrasemem.pipeline import ngram_kernels as kernels
+
     cuts = np.zeros(buckets + 1, np.int64)
     places = np.empty(len(hashes), np.int32)
     kernels.by_bucket(hashes, buckets.bit_length() - 1, cuts, places)
@@ -133,6 +140,8 @@ def members(hashes: NDArray[np.uint64], survivors: NDArray[np.uint64]) -> NDArra
     Hashes are spread evenly, so that a directory by their highest bits leaves a few survivors
     to look through. It grows with the fewer of the two.
     """
+    from phrasemem.pipeline import ngram_kernels as kernels
+
     kept = np.zeros(len(hashes), np.bool_)
     if len(survivors) == 0 or len(hashes) == 0:
         return kept
@@ -149,6 +158,8 @@ def token_counts(
     run: TokenRun,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint32]]:
     """Return the single tokens that occur, rising, their counts and those of their documents."""
+    from phrasemem.pipeline import ngram_kernels as kernels
+
     size = int(run.tokens.max(initial=0)) + 1
     if size > _DENSE:
         tokens, dense = np.unique(run.tokens, return_inverse=True)

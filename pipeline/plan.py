@@ -115,7 +115,12 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     )
     tokenize = Stage(
         "tokenize", 1,
-        {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
+        {
+            "names": names,
+            "kinds": kinds,
+            **model,
+            "libraries": _versions("gigatoken", "tokenizers"),
+        },
         _inputs(clean, select),
     )  # fmt: skip
     hashes = Stage("hashes", 3, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))

@@ -1,0 +1,86 @@
+"""Real text for the benchmarks of the pipeline: PubMed abstracts of the profile ``demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks._harness import OUT
+from phrasemem import artifacts
+from phrasemem.pipeline.clean import clean_part
+from phrasemem.pipeline.config import BuildConfig, Corpus, load_config
+from phrasemem.pipeline.documents import read_part
+from phrasemem.pipeline.tokens import tokenize_part
+
+FOLDER = OUT / "corpus"
+
+
+def config() -> BuildConfig:
+    """Return the profile ``demo``."""
+    return load_config(Path("corpora.yaml"), "demo")
+
+
+def corpus() -> Corpus:
+    """Return the corpus of PubMed abstracts."""
+    return next(corpus for corpus in config().corpora if corpus.name == "pubmed")
+
+
+def read(number: int, chunk_chars: int) -> list[str]:
+    """Read one file of the corpus; returns the names of its chunks."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    source = corpus()
+    report = read_part(
+        FOLDER, f"read-{number}", corpus=source.model_dump(), name=f"{number}",
+        location=str(artifacts.fetch(source.sources[number])), shard=0, shards=1,
+        pieces_of_corpus=len(source.sources), chunk_chars=chunk_chars,
+    )  # fmt: skip
+    return list(report["chunks"])
+
+
+def clean(name: str) -> str:
+    """Clean a chunk; returns the file."""
+    settings = config().cleaning.model_dump()
+    clean_part(
+        FOLDER, f"clean-{name}", source=str(FOLDER / f"{name}.parquet"),
+        repairs=corpus().repairs, language=corpus().language, **settings,
+    )  # fmt: skip
+    return str(FOLDER / f"clean-{name}.parquet")
+
+
+def decisions(source: str) -> str:
+    """Keep all documents of a chunk; returns the file that says so."""
+    size = pq.read_metadata(source).num_rows
+    table = pa.table({"chunk": [0] * size, "row": range(size), "decision": [0] * size})
+    pq.write_table(table, FOLDER / "decisions.parquet")
+    return str(FOLDER / "decisions.parquet")
+
+
+def tokenize(source: str, kept: str) -> str:
+    """Tokenize a cleaned chunk; returns the file."""
+    key = f"tokens-{Path(source).stem}"
+    tokenize_part(
+        FOLDER, key, source=source, decisions=kept, chunk=0, corpus="pubmed", kind="science",
+        model=config().model,
+    )  # fmt: skip
+    return str(FOLDER / f"{key}.arrow")
+
+
+def token_files(files: int, chunk_chars: int) -> list[str]:
+    """Return chunks of token ids; made once, and kept for the next run."""
+    marker = FOLDER / f"tokens-{files}-{chunk_chars}.txt"
+    if not marker.exists():
+        found = []
+        for number in range(files):
+            for name in read(number, chunk_chars):
+                source = clean(name)
+                found.append(tokenize(source, decisions(source)))
+        marker.write_text("\n".join(found))
+    return marker.read_text().split()
+
+
+def documents(tokens: np.ndarray, ends: np.ndarray) -> list[list[int]]:
+    """Return the token ids of each document."""
+    return [part.tolist() for part in np.split(tokens, ends[:-1])]
