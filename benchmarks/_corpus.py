@@ -16,6 +16,7 @@ from phrasemem.pipeline.documents import read_part
 from phrasemem.pipeline.tokens import tokenize_part
 
 FOLDER = OUT / "corpus"
+"""Where the token ids that several benchmarks use are kept."""
 
 
 def config() -> BuildConfig:
@@ -28,44 +29,44 @@ def corpus() -> Corpus:
     return next(corpus for corpus in config().corpora if corpus.name == "pubmed")
 
 
-def read(number: int, chunk_chars: int) -> list[str]:
+def read(folder: Path, number: int, chunk_chars: int) -> list[str]:
     """Read one file of the corpus; returns the names of its chunks."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     source = corpus()
     report = read_part(
-        FOLDER, f"read-{number}", corpus=source.model_dump(), name=f"{number}",
+        folder, f"read-{number}", corpus=source.model_dump(), name=f"{number}",
         location=str(artifacts.fetch(source.sources[number])), shard=0, shards=1,
         pieces_of_corpus=len(source.sources), chunk_chars=chunk_chars,
     )  # fmt: skip
     return list(report["chunks"])
 
 
-def clean(name: str) -> str:
+def clean(folder: Path, name: str) -> str:
     """Clean a chunk; returns the file."""
     settings = config().cleaning.model_dump()
     clean_part(
-        FOLDER, f"clean-{name}", source=str(FOLDER / f"{name}.parquet"),
+        folder, f"clean-{name}", source=str(folder / f"{name}.parquet"),
         repairs=corpus().repairs, language=corpus().language, **settings,
     )  # fmt: skip
-    return str(FOLDER / f"clean-{name}.parquet")
+    return str(folder / f"clean-{name}.parquet")
 
 
-def decisions(source: str) -> str:
+def decisions(folder: Path, source: str) -> str:
     """Keep all documents of a chunk; returns the file that says so."""
     size = pq.read_metadata(source).num_rows
     table = pa.table({"chunk": [0] * size, "row": range(size), "decision": [0] * size})
-    pq.write_table(table, FOLDER / "decisions.parquet")
-    return str(FOLDER / "decisions.parquet")
+    pq.write_table(table, folder / "decisions.parquet")
+    return str(folder / "decisions.parquet")
 
 
-def tokenize(source: str, kept: str) -> str:
+def tokenize(folder: Path, source: str, kept: str) -> str:
     """Tokenize a cleaned chunk; returns the file."""
     key = f"tokens-{Path(source).stem}"
     tokenize_part(
-        FOLDER, key, source=source, decisions=kept, chunk=0, corpus="pubmed", kind="science",
+        folder, key, source=source, decisions=kept, chunk=0, corpus="pubmed", kind="science",
         model=config().model,
     )  # fmt: skip
-    return str(FOLDER / f"{key}.arrow")
+    return str(folder / f"{key}.arrow")
 
 
 def token_files(files: int, chunk_chars: int) -> list[str]:
@@ -74,9 +75,9 @@ def token_files(files: int, chunk_chars: int) -> list[str]:
     if not marker.exists():
         found = []
         for number in range(files):
-            for name in read(number, chunk_chars):
-                source = clean(name)
-                found.append(tokenize(source, decisions(source)))
+            for name in read(FOLDER, number, chunk_chars):
+                source = clean(FOLDER, name)
+                found.append(tokenize(FOLDER, source, decisions(FOLDER, source)))
         marker.write_text("\n".join(found))
     return marker.read_text().split()
 

@@ -84,21 +84,9 @@ def count(program: Path, text: Path, order: int) -> tuple[Path, float]:
 def totals(counted: Path, order: int) -> tuple[int, int]:
     """Return the distinct n-grams within documents, and the sum of their counts."""
     record = np.dtype([("words", np.uint32, order), ("count", np.uint64)])
-    rows = np.fromfile(counted, _padded(record, order))
+    rows = np.fromfile(counted, record)
     inside = (rows["words"] >= _FIRST_WORD).all(axis=1)
     return int(inside.sum()), int(rows["count"][inside].sum())
-
-
-def _padded(record: np.dtype[np.void], order: int) -> np.dtype[np.void]:
-    """KenLM aligns the count to 8 bytes."""
-    return np.dtype(
-        {
-            "names": list(record.names or ()),
-            "formats": [(np.uint32, order), np.uint64],
-            "offsets": [0, -(-4 * order // 8) * 8],
-            "itemsize": -(-4 * order // 8) * 8 + 8,
-        }
-    )
 
 
 def write_text(path: Path, documents: Iterable[list[int]]) -> None:

@@ -47,12 +47,17 @@ def main() -> None:
     ours = tokens / _seconds(lambda: [counted(run, _N_MAX) for run in runs])
     stages = tokens / _stages(sources)
     peak = growth(lambda: counted(runs[0], _N_MAX))[2] * 1e6 / len(runs[0].tokens)
-    note = f"{tokens:,} tokens"
+    kenlm, gensim = _kenlm_rate(whole, expected), _gensim_rate(whole, expected)
+    note, rival = f"{tokens:,} tokens", "KenLM count_ngrams -o 6"
+
+    def result(name: str, value: float, rival: str, rate: float | None, target: float) -> Result:
+        return Result(name, value, "tokens/s", rival, rate, "warm", True, target, note)
+
     report(
         [
-            _against_kenlm("count/all", ours, whole, expected, 3.0, note),
-            _against_kenlm("count/two passes to files", stages, whole, expected, None, note),
-            _against_gensim(ours, whole, expected, note),
+            result("count/all windows", ours, rival, kenlm, 3.0),
+            result("count/all windows", ours, "gensim Phrases, pairs alone", gensim, 4.0),
+            result("count/two passes to files, as a build", stages, rival, kenlm, 3.0),
             Result("count/peak", peak, "bytes/token", "none", None, "warm", note="all windows"),
         ],
         "count",
@@ -116,51 +121,36 @@ def _stages(sources: list[str]) -> float:
     return _seconds(build)
 
 
-def _against_kenlm(
-    name: str,
-    ours: float,
-    run: TokenRun,
-    expected: dict[int, tuple[int, int]],
-    target: float | None,
-    note: str,
-) -> Result:
-    rate = None
+def _kenlm_rate(run: TokenRun, expected: dict[int, tuple[int, int]]) -> float | None:
     try:
         program = _kenlm.build()
     except _kenlm.NotBuiltError as error:
         print(f"SKIPPED KenLM: {error}")
-    else:
-        text = OUT / "kenlm" / "ids.txt"
-        _kenlm.write_text(text, _corpus.documents(run.tokens, run.ends))
-        rate = len(run.tokens) / min(_kenlm.count(program, text, _N_MAX)[1] for _ in range(3))
-        for length, totals in expected.items():
-            found = _kenlm.totals(_kenlm.count(program, text, length)[0], length)
-            if found != totals:
-                raise SystemExit(f"KenLM counts {found} n-grams of {length}, we {totals}")
-    return Result(
-        name, ours, "tokens/s", "KenLM count_ngrams -o 6", rate, "warm", True, target, note
-    )
+        return None
+    text = OUT / "kenlm" / "ids.txt"
+    _kenlm.write_text(text, _corpus.documents(run.tokens, run.ends))
+    rate = len(run.tokens) / min(_kenlm.count(program, text, _N_MAX)[1] for _ in range(3))
+    for length, totals in expected.items():
+        found = _kenlm.totals(_kenlm.count(program, text, length)[0], length)
+        if found != totals:
+            raise SystemExit(f"KenLM counts {found} n-grams of {length}, we {totals}")
+    return rate
 
 
-def _against_gensim(
-    ours: float, run: TokenRun, expected: dict[int, tuple[int, int]], note: str
-) -> Result:
-    rate = None
+def _gensim_rate(run: TokenRun, expected: dict[int, tuple[int, int]]) -> float | None:
     try:
         from gensim.models.phrases import Phrases
     except ImportError as error:
         print(f"SKIPPED gensim: {error}; pip install 'phrasemem[bench]'")
-    else:
-        texts = [list(map(str, part)) for part in _corpus.documents(run.tokens, run.ends)]
-        begin = time.process_time()
-        model = Phrases(texts, min_count=1, delimiter="_")
-        rate = len(run.tokens) / (time.process_time() - begin)
-        pairs = [times for key, times in model.vocab.items() if "_" in key]
-        if (len(pairs), sum(pairs)) != expected[2]:
-            raise SystemExit(f"gensim counts {len(pairs)} pairs, {sum(pairs)} in all")
-    return Result(
-        "count/all", ours, "tokens/s", "gensim Phrases, pairs alone", rate, "warm", True, 4.0, note
-    )
+        return None
+    texts = [list(map(str, part)) for part in _corpus.documents(run.tokens, run.ends)]
+    begin = time.process_time()
+    model = Phrases(texts, min_count=1, delimiter="_")
+    rate = len(run.tokens) / (time.process_time() - begin)
+    pairs = [times for key, times in model.vocab.items() if "_" in key]
+    if (len(pairs), sum(pairs)) != expected[2]:
+        raise SystemExit(f"gensim counts {len(pairs)} pairs, {sum(pairs)} in all")
+    return rate
 
 
 if __name__ == "__main__":
