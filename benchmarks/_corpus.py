@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,23 @@ def read(folder: Path, number: int, chunk_chars: int) -> list[str]:
         pieces_of_corpus=len(source.sources), chunk_chars=chunk_chars,
     )  # fmt: skip
     return list(report["chunks"])
+
+
+def read_lines(folder: Path, name: str) -> None:
+    """Read a chunk again from JSON lines that hold the same documents."""
+    settings = corpus().model_copy(update={"format": "jsonl", "title_field": "title"})
+    read_part(
+        folder, f"lines-{name}", corpus=settings.model_dump(), name=name,
+        location=str(folder / f"{name}.jsonl"), shard=0, shards=1, pieces_of_corpus=1,
+        chunk_chars=1 << 40,
+    )  # fmt: skip
+
+
+def write_lines(folder: Path, name: str) -> None:
+    """Write a chunk as JSON lines."""
+    with (folder / f"{name}.jsonl").open("w") as file:
+        for document in pq.read_table(folder / f"{name}.parquet").to_pylist():
+            file.write(json.dumps(document) + "\n")
 
 
 def clean(folder: Path, name: str) -> str:

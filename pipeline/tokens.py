@@ -71,7 +71,7 @@ def tokenize_part(
         "documents": len(mined),
         "tokens": len(run.tokens),
         "held_out": len(held_out),
-        "tokenizer": backbone.tokenizer_fingerprint(corpus_tokenizer(model)),
+        "tokenizer": _fingerprint(model),
         "vocab_size": len(_vocabulary(model).word),
     }
 
@@ -111,6 +111,11 @@ def corpus_tokenizer(model: str) -> Any:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _fingerprint(model: str) -> str:
+    return backbone.tokenizer_fingerprint(corpus_tokenizer(model))
 
 
 @lru_cache(maxsize=1)
