@@ -1,6 +1,6 @@
 """Compiled loops of counting: which windows may be phrases, groups of equal ones, their hashes."""
 
-# mypy: disable-error-code="no-untyped-def,no-any-return"
+# mypy: disable-error-code="no-untyped-def,no-any-return,assignment,operator"
 from __future__ import annotations
 
 import numpy as np
