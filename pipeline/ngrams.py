@@ -168,5 +168,5 @@ def token_counts(
     counts, documents = np.zeros(size, np.int64), np.zeros(size, np.uint32)
     latest = np.full(size, -1, np.int32)
     kernels.count_tokens(run.tokens, documents_of(run), counts, documents, latest)
-    tokens = np.flatnonzero(counts)
-    return tokens.astype(np.uint32), counts[tokens], documents[tokens]
+    places = np.flatnonzero(counts)
+    return places.astype(np.uint32), counts[places], documents[places]
