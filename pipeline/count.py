@@ -1,14 +1,15 @@
-"""Stages ``hashes`` and ``counts``: exact n-gram counts in two passes, vectorised.
+"""Stages ``hashes`` and ``counts``: exact n-gram counts in two passes.
 
-Pass A counts 64-bit hashes of all windows; hashes that are rarer than ``min_count`` over all
-partitions are out. Pass B counts again, by tokens, the windows whose hash survived. A hash
-collision can only make pass A count too much, so nothing is lost, and pass B is exact.
+Both count a partition's n-grams by their tokens. Pass A writes no more of each than a 64-bit hash
+and the count; hashes that are rarer than ``min_count`` over all partitions are out. Pass B writes
+the n-grams whose hash survived. A hash collision can only let an n-gram through, so nothing is
+lost, and every count is exact.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,14 @@ from numpy.typing import NDArray
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
 from phrasemem.pipeline.folding import folded_run
+from phrasemem.pipeline.ngrams import (
+    Counted,
+    by_bucket,
+    counted,
+    hashes_of,
+    members,
+    token_counts,
+)
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.tokens import TokenRun, read_run
 
@@ -96,66 +105,27 @@ def _finish(rolling: Hashes, length: int) -> Hashes:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def hash_counts(run: TokenRun, n_max: int) -> tuple[Hashes, NDArray[np.int64]]:
-    """Pass A: distinct hashes of all windows, ascending, and how often each occurs."""
-    found = [window.hashes for window in windows(run, n_max)]
-    return np.unique(np.concatenate(found or [np.zeros(0, np.uint64)]), return_counts=True)
-
-
 def grams_of(run: TokenRun, survivors: Hashes | None, n_max: int) -> Iterator[Grams]:
-    """Pass B: exact counts of the windows whose hash is in ``survivors`` (ascending), or of all."""
-    document = _document_of(run)
-    for window in windows(run, n_max):
-        starts, hashes = window.starts, window.hashes
+    """Yield the exact counts of each length, sorted by hash and then by tokens.
+
+    ``survivors``, ascending, are the hashes of those to yield; None yields all.
+    """
+    found = counted(run, n_max)
+    hashes = hashes_of(run.tokens, found)
+    for length in range(2, n_max + 1):
+        begin, end = np.searchsorted(found.lengths, [length, length + 1])
+        kept = np.arange(begin, end)
         if survivors is not None:
-            kept = _members(hashes, survivors)
-            starts, hashes = starts[kept], hashes[kept]
-        order = np.argsort(hashes, kind="stable")
-        starts, hashes = starts[order], hashes[order]
-        tokens = run.tokens[starts[:, None] + np.arange(window.length)]
-        yield _group(tokens, hashes, document[starts], starts)
-
-
-def _document_of(run: TokenRun) -> NDArray[np.int64]:
-    """Return the number of the document that each token is in."""
-    return np.repeat(np.arange(len(run.ends)), np.diff(run.ends, prepend=0))
-
-
-def _members(hashes: Hashes, survivors: Hashes) -> NDArray[np.bool_]:
-    if len(survivors) == 0:
-        return np.zeros(len(hashes), np.bool_)
-    place = np.searchsorted(survivors, hashes)
-    return survivors[np.minimum(place, len(survivors) - 1)] == hashes
-
-
-def _group(
-    tokens: NDArray[np.uint32],
-    hashes: Hashes,
-    documents: NDArray[np.int64],
-    starts: NDArray[np.int64],
-) -> Grams:
-    """Group windows that are sorted by hash (stably: documents and starts ascend within one)."""
-    new_hash = np.ones(len(hashes), np.bool_)
-    new_hash[1:] = hashes[1:] != hashes[:-1]
-    differs = np.zeros(len(hashes), np.bool_)
-    differs[1:] = (tokens[1:] != tokens[:-1]).any(axis=1) & ~new_hash[1:]
-    if differs.any():
-        # Two n-grams share a hash: order these windows by their tokens too.
-        order = np.lexsort((starts, *tokens.T[::-1], hashes))
-        tokens, hashes = tokens[order], hashes[order]
-        documents, starts = documents[order], starts[order]
-        differs[1:] = (tokens[1:] != tokens[:-1]).any(axis=1) & ~new_hash[1:]
-    new_gram = new_hash | differs
-    first = np.flatnonzero(new_gram)
-    new_document = new_gram.copy()
-    new_document[1:] |= documents[1:] != documents[:-1]
-    return Grams(
-        tokens[first],
-        hashes[first],
-        np.diff(first, append=len(hashes)),
-        np.add.reduceat(new_document, first, dtype=np.int64) if len(first) else first,
-        starts[first],
-    )
+            kept = kept[members(hashes[begin:end], survivors)]
+        kept = kept[np.argsort(hashes[kept], kind="stable")]
+        starts = found.starts[kept].astype(np.int64)
+        yield Grams(
+            run.tokens[starts[:, None] + np.arange(length)],
+            hashes[kept],
+            found.counts[kept].astype(np.int64),
+            found.documents[kept].astype(np.int64),
+            starts,
+        )
 
 
 def hashes_part(
@@ -170,27 +140,26 @@ def hashes_part(
 ) -> Report:
     """Pass A over one partition: hashes with counts, and counts of single tokens."""
     run = folded_run(read_run(Path(source)), folding_model)
-    hashes, counts = hash_counts(run, n_max)
-    table = pa.table({"hash": hashes, "count": counts.astype(np.uint32)})
-    write_bucketed(folder / f"{key}.parquet", table, hashes, buckets)
+    found = counted(run, n_max)
+    hashes = hashes_of(run.tokens, found)
+    places, cuts = by_bucket(hashes, buckets)
+    table = pa.table({"hash": hashes[places], "count": found.counts[places]})
+    _write_bucketed(
+        folder / f"{key}.parquet",
+        table.schema,
+        (table.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)),
+    )
     _write_unigrams(folder / f"{key}.unigrams.parquet", run, corpus)
-    return {"hashes": len(hashes), "windows": int(counts.sum())}
-
-
-def token_counts(run: TokenRun) -> Grams:
-    """Return the single tokens that occur, rising, as if they were n-grams of length 1."""
-    order = np.argsort(run.tokens, kind="stable")
-    tokens = run.tokens[order]
-    return _group(tokens[:, None], tokens.astype(np.uint64), _document_of(run)[order], order)
+    return {"hashes": len(hashes), "windows": int(found.counts.sum(dtype=np.int64))}
 
 
 def _write_unigrams(path: Path, run: TokenRun, corpus: int) -> None:
-    found = token_counts(run)
+    tokens, counts, documents = token_counts(run)
     columns = {
-        "token": found.tokens[:, 0],
-        "corpus": np.full(len(found.tokens), corpus, np.uint16),
-        "count": found.counts.astype(np.uint64),
-        "documents": found.documents.astype(np.uint32),
+        "token": tokens,
+        "corpus": np.full(len(tokens), corpus, np.uint16),
+        "count": counts.astype(np.uint64),
+        "documents": documents,
     }
     with appears(path) as temporary:
         pq.write_table(pa.table(columns), temporary)
@@ -210,64 +179,63 @@ def counts_part(
 ) -> Report:
     """Pass B over one partition: n-grams with exact counts and document counts.
 
-    ``survivors`` None counts all of them. Folded ids have no text of their own. So with
-    ``folding_model`` each n-gram also has the ``chunk``, and as ``s0..`` the ids that stood where
-    it first occurred in it.
+    ``survivors`` has a file a bucket; None counts all n-grams. Folded ids have no text of their
+    own. So with ``folding_model`` each n-gram also has the ``chunk``, and as ``s0..`` the ids that
+    stood where it first occurred in it.
     """
     original = read_run(Path(source))
     run = folded_run(original, folding_model)
-    surviving = None
-    if survivors is not None:
-        surviving = np.concatenate([np.load(path, mmap_mode="r") for path in survivors])
-    groups = list(grams_of(run, surviving, n_max))
-    hashes = np.concatenate([group.hashes for group in groups] or [np.zeros(0, np.uint64)])
-    order = np.argsort(hashes, kind="stable")
-    columns = dict(_columns(groups, n_max, corpus))
-    if folding_model is not None:
-        columns |= _surfaces(groups, original.tokens, n_max, chunk)
-    table = pa.table({name: column[order] for name, column in columns.items()})
-    write_bucketed(folder / f"{key}.parquet", table, hashes[order], buckets)
-    return {"grams": len(hashes)}
+    found = counted(run, n_max)
+    hashes = hashes_of(run.tokens, found)
+    places, cuts = by_bucket(hashes, buckets)
+    surfaces = None if folding_model is None else (original.tokens, chunk)
+
+    def tables() -> Iterator[pa.Table]:
+        for bucket, (start, stop) in enumerate(itertools.pairwise(cuts)):
+            kept = places[start:stop]
+            if survivors is not None:
+                surviving = np.load(survivors[bucket], mmap_mode="r")
+                kept = kept[members(hashes[kept], surviving)]
+            yield _table(run.tokens, found.at(kept), hashes[kept], n_max, corpus, surfaces)
+
+    schema = _table(run.tokens, found.at(places[:0]), hashes[:0], n_max, corpus, surfaces).schema
+    return {"grams": _write_bucketed(folder / f"{key}.parquet", schema, tables())}
 
 
-def _columns(groups: Sequence[Grams], n_max: int, corpus: int) -> Mapping[str, NDArray[np.generic]]:
-    total = sum(len(group.hashes) for group in groups)
-    lengths = np.zeros(total, np.uint8)
-    tokens = np.zeros((n_max, total), np.uint32)
-    counts = np.zeros(total, np.uint32)
-    documents = np.zeros(total, np.uint32)
-    hashes = np.zeros(total, np.uint64)
-    start = 0
-    for group in groups:
-        stop = start + len(group.hashes)
-        length = group.tokens.shape[1]
-        lengths[start:stop] = length
-        tokens[:length, start:stop] = group.tokens.T
-        hashes[start:stop] = group.hashes
-        counts[start:stop], documents[start:stop] = group.counts, group.documents
-        start = stop
-    return {
+def _table(
+    tokens: NDArray[np.uint32],
+    found: Counted,
+    hashes: Hashes,
+    n_max: int,
+    corpus: int,
+    surfaces: tuple[NDArray[np.uint32], int] | None,
+) -> pa.Table:
+    columns = {
         "hash": hashes,
-        "n": lengths,
-        **{f"t{place}": tokens[place] for place in range(n_max)},
-        "corpus": np.full(total, corpus, np.uint16),
-        "count": counts,
-        "documents": documents,
+        "n": found.lengths,
+        **_token_columns("t", tokens, found, n_max),
+        "corpus": np.full(len(hashes), corpus, np.uint16),
+        "count": found.counts,
+        "documents": found.documents,
     }
+    if surfaces is not None:
+        original, chunk = surfaces
+        columns |= _token_columns("s", original, found, n_max)
+        columns["chunk"] = np.full(len(hashes), chunk, np.uint32)
+    return pa.table(columns)
 
 
-def _surfaces(
-    groups: Sequence[Grams], original: NDArray[np.uint32], n_max: int, chunk: int
-) -> Mapping[str, NDArray[np.generic]]:
-    total = sum(len(group.hashes) for group in groups)
-    tokens = np.zeros((n_max, total), np.uint32)
-    begin = 0
-    for group in groups:
-        end, length = begin + len(group.starts), group.tokens.shape[1]
-        tokens[:length, begin:end] = original[np.arange(length)[:, None] + group.starts]
-        begin = end
-    surfaces = {f"s{place}": tokens[place] for place in range(n_max)}
-    return {**surfaces, "chunk": np.full(total, chunk, np.uint32)}
+def _token_columns(
+    prefix: str, tokens: NDArray[np.uint32], found: Counted, n_max: int
+) -> dict[str, NDArray[np.uint32]]:
+    """Return the tokens of n-grams a place, 0 beyond their length."""
+    columns = {}
+    for place in range(n_max):
+        at = np.minimum(found.starts + place, len(tokens) - 1)
+        columns[f"{prefix}{place}"] = np.where(found.lengths > place, tokens[at], 0).astype(
+            np.uint32
+        )
+    return columns
 
 
 def bucket_limits(bucket: int, buckets: int) -> tuple[int, int]:
@@ -276,19 +244,18 @@ def bucket_limits(bucket: int, buckets: int) -> tuple[int, int]:
     return bucket * width, (bucket + 1) * width - 1
 
 
-def write_bucketed(path: Path, table: pa.Table, hashes: Hashes, buckets: int) -> None:
-    """Write a table sorted by hash, with one row group a bucket.
+def _write_bucketed(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
+    """Write the tables of all buckets, one row group each; return the number of rows.
 
-    A reader of one bucket then skips the other row groups by their statistics.
+    A reader of one bucket skips the other row groups by the least and greatest hash in them.
     """
-    limits = np.array([bucket_limits(bucket, buckets)[0] for bucket in range(buckets)], np.uint64)
-    cuts = [*np.searchsorted(hashes, limits).tolist(), len(hashes)]
+    rows = 0
     with (
         appears(path) as temporary,
-        pq.ParquetWriter(
-            temporary, table.schema, compression="lz4", use_dictionary=False
-        ) as writer,
+        pq.ParquetWriter(temporary, schema, compression="lz4", use_dictionary=False) as writer,
     ):
-        for start, stop in itertools.pairwise(cuts):
-            if stop > start:
-                writer.write_table(table.slice(start, stop - start), row_group_size=stop - start)
+        for table in tables:
+            rows += len(table)
+            if len(table):
+                writer.write_table(table, row_group_size=len(table))
+    return rows

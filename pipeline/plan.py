@@ -117,18 +117,23 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     )
     tokenize = Stage(
         "tokenize", 1,
-        {"names": names, "kinds": kinds, **model, "libraries": _versions("tokenizers")},
+        {
+            "names": names,
+            "kinds": kinds,
+            **model,
+            "libraries": _versions("gigatoken", "tokenizers"),
+        },
         _inputs(clean, select),
     )  # fmt: skip
-    hashes = Stage("hashes", 2, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
+    hashes = Stage("hashes", 3, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
     unigrams = Stage("unigrams", 1, {}, _inputs(hashes))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
     limits = {"min_documents": mining.min_documents}
     if everything:
-        counts = Stage("counts", 1, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
+        counts = Stage("counts", 2, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
         limits["min_count"] = mining.min_count
     else:
-        counts = Stage("counts", 1, {}, _inputs(tokenize, survivors))
+        counts = Stage("counts", 2, {}, _inputs(tokenize, survivors))
     store = Stage("store", 1, {}, _inputs(counts))
     candidates = Stage("candidates", 2, limits, _inputs(counts))
     score = Stage(

@@ -50,6 +50,8 @@ def tokenize_part(
         ``documents``, ``tokens``, ``held_out`` (documents), ``tokenizer`` (fingerprint),
         ``vocab_size``.
     """
+    from phrasemem.pipeline.fast_tokens import fast_token_ids
+
     table = pq.read_table(source, columns=["id", "text"])
     verdicts = decisions_of(Path(decisions), chunk)
     texts: list[str] = table["text"].to_pylist()
@@ -59,7 +61,7 @@ def tokenize_part(
         if verdict in _SPLITS
     ]
     mined = [text for text, verdict in zip(texts, verdicts, strict=True) if verdict == KEEP]
-    run = encode(mined, corpus_tokenizer(model), _vocabulary(model))
+    run = _run_of(fast_token_ids(mined, model), _vocabulary(model))
     _write_run(folder / f"{key}.arrow", run)
     if held_out:
         with appears(folder / f"{key}.heldout.jsonl") as temporary:
@@ -69,7 +71,7 @@ def tokenize_part(
         "documents": len(mined),
         "tokens": len(run.tokens),
         "held_out": len(held_out),
-        "tokenizer": backbone.tokenizer_fingerprint(corpus_tokenizer(model)),
+        "tokenizer": _fingerprint(model),
         "vocab_size": len(_vocabulary(model).word),
     }
 
@@ -79,7 +81,10 @@ def encode(texts: list[str], tokenizer: Any, vocabulary: Vocabulary) -> TokenRun
 
     Text that looks like a special token is tokenized as the text it is.
     """
-    pieces = list(token_ids(texts, tokenizer.backend_tokenizer))
+    return _run_of(list(token_ids(texts, tokenizer.backend_tokenizer)), vocabulary)
+
+
+def _run_of(pieces: list[NDArray[np.uint32]], vocabulary: Vocabulary) -> TokenRun:
     tokens = np.concatenate(pieces) if pieces else np.zeros(0, np.uint32)
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     return TokenRun(tokens, flags_of(tokens, ends, vocabulary), ends)
@@ -106,6 +111,11 @@ def corpus_tokenizer(model: str) -> Any:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _fingerprint(model: str) -> str:
+    return backbone.tokenizer_fingerprint(corpus_tokenizer(model))
 
 
 @lru_cache(maxsize=1)

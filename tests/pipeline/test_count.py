@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phrasemem import backbone
-from phrasemem.pipeline import count
+from phrasemem.pipeline import count, ngrams
 from phrasemem.pipeline.boundaries import (
     CUT_AFTER,
     MAY_END,
@@ -65,7 +67,7 @@ def token_runs(draw: st.DrawFn) -> TokenRun:
     return TokenRun(tokens, flags, ends)
 
 
-def grams(run: TokenRun, survivors: NDArray[np.uint64], n_max: int) -> Counts:
+def grams(run: TokenRun, survivors: NDArray[np.uint64] | None, n_max: int) -> Counts:
     found: Counts = {}
     for group in count.grams_of(run, survivors, n_max):
         rows = zip(group.tokens.tolist(), group.counts, group.documents, strict=True)
@@ -75,47 +77,95 @@ def grams(run: TokenRun, survivors: NDArray[np.uint64], n_max: int) -> Counts:
     return found
 
 
-@given(token_runs(), st.integers(2, 6))
-def test_both_passes_equal_a_plain_counter(run: TokenRun, n_max: int) -> None:
+def hashes_of(grams: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
+    """Return the hash of each n-gram, by :func:`count.gram_hashes`."""
+    listed = list(grams)
+    tokens = np.zeros((len(listed), 8), np.uint32)
+    for row, gram in zip(tokens, listed, strict=True):
+        row[: len(gram)] = gram
+    lengths = np.array([len(gram) for gram in listed], np.uint8)
+    return dict(zip(listed, count.gram_hashes(lengths, tokens).tolist(), strict=True))
+
+
+@contextmanager
+def coarse_hashes(bits: int) -> Iterator[None]:
+    """Leave the hashes that counting uses their highest bits alone."""
+    sound, shift = count.hashes_of, np.uint64(64 - bits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(count, "hashes_of", lambda *given: sound(*given) >> shift << shift)
+        yield
+
+
+@settings(deadline=None)  # the first call compiles
+@given(token_runs(), st.integers(2, 8))
+def test_counts_equal_a_plain_counter(run: TokenRun, n_max: int) -> None:
     expected = plain_counts(run, n_max)
-    hashes, counts = count.hash_counts(run, n_max)
-    assert counts.sum() == sum(times for times, _ in expected.values())
-    assert len(hashes) == len(expected)
-    assert grams(run, hashes, n_max) == expected
+    assert grams(run, None, n_max) == expected
+    windows = [window.hashes for window in count.windows(run, n_max)]
+    assert sum(map(len, windows)) == sum(times for times, _ in expected.values())
+    everything = np.unique(np.concatenate([np.zeros(0, np.uint64), *windows]))
+    assert grams(run, everything, n_max) == expected
 
 
+@settings(deadline=None)  # the first call compiles
+@given(token_runs(), st.integers(2, 6), st.sets(st.integers(0, 60)))
+def test_survivors_are_those_asked_for(run: TokenRun, n_max: int, places: set[int]) -> None:
+    """Some n-grams, and hashes of n-grams that are not there."""
+    expected = plain_counts(run, n_max)
+    hashes = hashes_of(expected)
+    wanted = {gram for place, gram in enumerate(sorted(expected)) if place in places}
+    others = [place << 57 for place in places]
+    survivors = np.array(sorted({*(hashes[gram] for gram in wanted), *others}), np.uint64)
+    kept = {gram: expected[gram] for gram in wanted}
+    assert grams(run, survivors, n_max) == kept
+
+
+@settings(deadline=None)  # the first call compiles
 @given(token_runs(), st.integers(2, 4), st.integers(1, 3))
-def test_colliding_hashes_lose_nothing(run: TokenRun, n_max: int, bits: int) -> None:
-    """With a hash of a few bits nearly everything collides; pass B is exact all the same."""
-    sound = count._finish
-    mask = np.uint64(2**bits - 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(count, "_finish", lambda rolling, length: sound(rolling, length) & mask)
-        hashes, _ = count.hash_counts(run, n_max)
-        assert len(hashes) <= 2**bits
-        assert grams(run, hashes, n_max) == plain_counts(run, n_max)
+def test_n_grams_of_one_hash_are_counted_apart(run: TokenRun, n_max: int, bits: int) -> None:
+    """With a hash of a few bits nearly everything collides."""
+    expected = plain_counts(run, n_max)
+    shift = 64 - bits
+    hashes = {gram: value >> shift << shift for gram, value in hashes_of(expected).items()}
+    with coarse_hashes(bits):
+        assert grams(run, None, n_max) == expected
+        for value in set(hashes.values()):
+            kept = {gram: expected[gram] for gram in expected if hashes[gram] == value}
+            assert grams(run, np.array([value], np.uint64), n_max) == kept
 
 
-@given(token_runs(), st.integers(2, 4), st.integers(1, 64))
-def test_starts_are_where_a_gram_may_stand_first(run: TokenRun, n_max: int, bits: int) -> None:
-    sound, mask = count._finish, np.uint64(2**bits - 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(count, "_finish", lambda rolling, length: sound(rolling, length) & mask)
-        hashes, _ = count.hash_counts(run, n_max)
-        found = [
-            (window.length, start)
-            for window in count.windows(run, n_max)
-            for start in window.starts.tolist()
-        ]
-        first: dict[tuple[int, ...], int] = {}
-        for length, start in found:
-            first.setdefault(tuple(run.tokens[start : start + length].tolist()), start)
-        starts = {
-            tuple(tokens): start
-            for group in count.grams_of(run, hashes, n_max)
-            for tokens, start in zip(group.tokens.tolist(), group.starts.tolist(), strict=True)
-        }
+@settings(deadline=None)  # the first call compiles
+@given(token_runs(), st.integers(2, 6))
+def test_grams_are_sorted_and_start_where_they_may_stand_first(run: TokenRun, n_max: int) -> None:
+    first: dict[tuple[int, ...], int] = {}
+    for window in count.windows(run, n_max):
+        for start in window.starts.tolist():
+            first.setdefault(tuple(run.tokens[start : start + window.length].tolist()), start)
+    starts = {}
+    for group in count.grams_of(run, None, n_max):
+        listed = [tuple(tokens) for tokens in group.tokens.tolist()]
+        assert group.hashes.tolist() == [hashes_of(listed)[gram] for gram in listed]
+        order = list(zip(group.hashes.tolist(), listed, strict=True))
+        assert order == sorted(order)
+        starts |= dict(zip(listed, group.starts.tolist(), strict=True))
     assert starts == first
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(1, 40), st.integers(0, 6), st.integers(0, 2**32 - 1))
+def test_buckets_and_members_equal_plain_ones(size: int, bits: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    hashes = random.integers(0, 2**64, size, np.uint64)
+    places, cuts = ngrams.by_bucket(hashes, 1 << bits)
+    bucket_of = [value >> (64 - bits) for value in hashes.tolist()]
+    assert places.tolist() == sorted(range(size), key=bucket_of.__getitem__)
+    assert cuts == [sum(b < bucket for b in bucket_of) for bucket in range((1 << bits) + 1)]
+    survivors = np.unique(random.choice(hashes, size))
+    limits = np.array([0, 2**64 - 1], np.uint64)
+    for some in (survivors, np.union1d(survivors, limits), limits[:0]):
+        asked = np.concatenate([hashes, hashes + np.uint64(1), limits])
+        expected = np.isin(asked, some)
+        np.testing.assert_array_equal(ngrams.members(asked, some), expected)
 
 
 def write(folder: Path, name: str, run: TokenRun) -> str:
@@ -130,16 +180,31 @@ def write(folder: Path, name: str, run: TokenRun) -> str:
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.lists(token_runs(), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 2))
+@given(
+    st.lists(token_runs(), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([1, 3, 64]),
+)
 def test_partitions_merge_to_the_counts_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory,
     runs: list[TokenRun],
     min_count: int,
     min_documents: int,
+    hash_bits: int,
 ) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    with coarse_hashes(hash_bits):
+        found = merged(folder, runs, min_count, min_documents)
+    assert found == whole_counts(runs, n_max=4, min_count=min_count, min_documents=min_documents)
+
+
+def merged(
+    folder: Path, runs: list[TokenRun], min_count: int, min_documents: int
+) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Count and merge by the stages: count, documents, then both by corpus."""
     import pyarrow.parquet as pq
 
-    folder = tmp_path_factory.mktemp("merge")
     n_max, buckets = 4, 4
     sources = [write(folder, f"run{number}", run) for number, run in enumerate(runs)]
     for number, source in enumerate(sources):
@@ -157,7 +222,7 @@ def test_partitions_merge_to_the_counts_of_the_whole(
             n_max=n_max, buckets=buckets, corpus=number % 2,
         )  # fmt: skip
     counted = [str(folder / f"c{number}.parquet") for number in range(len(runs))]
-    found = {}
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
     for bucket in range(buckets):
         candidates_part(
             folder, f"k{bucket}", sources=counted, bucket=bucket, corpora=2, n_max=n_max,
@@ -168,7 +233,7 @@ def test_partitions_merge_to_the_counts_of_the_whole(
             assert key not in found
             names = ("count", "documents", "count_0", "count_1", "documents_0", "documents_1")
             found[key] = tuple(row[name] for name in names)
-    assert found == whole_counts(runs, n_max, min_count, min_documents)
+    return found
 
 
 @settings(max_examples=50, deadline=None)
