@@ -100,16 +100,42 @@ def prepare(folder: Path, stage: Stage) -> Prepared:
     note = f"runs again: {_changes(begun, stage.description)}" if begun is not None else ""
     if folder.exists():
         # The marker goes first: a half-removed folder must never look complete.
-        (folder / _MARKER).unlink(missing_ok=True)
-        (folder / _BEGUN).unlink(missing_ok=True)
+        forget(folder)
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     write_json(folder / _BEGUN, stage.description)
     return Prepared(None, note)
 
 
+def look(folder: Path, stage: Stage) -> tuple[bool, str]:
+    """Tell whether a stage is complete, and in words what a build would do; changes nothing."""
+    begun = _read_json(folder / _BEGUN)
+    if begun is None:
+        return False, "new"
+    if fingerprint_of(begun) != stage.fingerprint:
+        return False, f"runs again: {_changes(begun, stage.description)}"
+    if (folder / _MARKER).exists():
+        return True, "done"
+    done = sum(1 for _ in folder.glob(f"*{_DONE}"))
+    return False, f"goes on, {done} parts are done" if done else "new"
+
+
+def complete_report(folder: Path, stage: Stage) -> Report | None:
+    """Return the reports of a complete stage by part, or None."""
+    marker = _read_json(folder / _MARKER) if look(folder, stage)[0] else None
+    return None if marker is None else dict(sorted(marker["report"]["parts"].items()))
+
+
+def forget(folder: Path) -> None:
+    """Make a stage run again."""
+    (folder / _MARKER).unlink(missing_ok=True)
+    (folder / _BEGUN).unlink(missing_ok=True)
+
+
 def finish(folder: Path, report: Report) -> None:
-    """Mark a stage complete."""
+    """Mark a stage complete; what workers left that died meanwhile is removed."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        _remove(leftover)
     write_json(folder / _MARKER, {"report": report})
 
 
@@ -131,6 +157,14 @@ def part_report(folder: Path, key: str) -> Report | None:
     return _read_json(folder / f"{key}{_DONE}")
 
 
+def temporary_name(name: str) -> str:
+    """Return a name that no other process uses, on any machine that shares the folder.
+
+    A worker that was given up may still be writing the part that another now writes.
+    """
+    return f"{TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}-{name}"
+
+
 @contextmanager
 def appears(final: Path) -> Iterator[Path]:
     """Yield a temporary path; on success the file is fsynced and renamed to ``final``.
@@ -138,7 +172,7 @@ def appears(final: Path) -> Iterator[Path]:
     After an error nothing is left behind; after a kill only a ``.tmp-`` file, which the next
     run removes.
     """
-    temporary = final.with_name(f"{TEMPORARY}{os.getpid()}-{final.name}")
+    temporary = final.with_name(temporary_name(final.name))
     try:
         yield temporary
         durable.sync_path(temporary)
