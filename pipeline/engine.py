@@ -120,11 +120,11 @@ class Engine:
         reports = {}
         missing = []
         for job in jobs:
-            done = part_report(folder, job.key)
-            if done is None:
+            before = part_report(folder, job.key)
+            if before is None:
                 missing.append(job)
             else:
-                reports[job.key] = done
+                reports[job.key] = before
         self._ledger.begin(stage, len(jobs), len(reports))
         with self._reporter.stage(stage.name, len(jobs), len(reports)) as tick:
             for key, done in self._executor.run(function, folder, missing):

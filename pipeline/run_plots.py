@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "phrasemem", "text.parse_math": False}
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "phrasemem", "text.parse_math": False}
 
 
 def plots_of(content: dict[str, Any]) -> dict[str, Any] | None:
