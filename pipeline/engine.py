@@ -87,6 +87,7 @@ class Engine:
         if prepared.report is not None:
             self.timings.append(StageTiming(stage.name, 0.0, 0, skipped=True))
             self._ledger.skip(stage, len(prepared.report["parts"]))
+            self._space.release_after(stage.name)
             return dict(sorted(prepared.report["parts"].items()))
         self._space.ask_for_room(stage.name)
         reports = self._run_missing(stage, function, make_jobs(), place)

@@ -12,7 +12,7 @@ from phrasemem.pipeline import estimates, existing
 from phrasemem.pipeline.config import BuildConfig, Corpus
 from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.sources import Piece, find_pieces
-from phrasemem.pipeline.space import missing_again
+from phrasemem.pipeline.space import missing_again, stages_that_run
 from phrasemem.pipeline.stage import Stage, complete_report, look
 
 # What is embedded with another encoder than the one that was measured takes another time.
@@ -103,10 +103,13 @@ def plan_build(
     ]
     sizes, known = _sizes(config, plan, work, [entry["text"] for entry in corpora])
     speed = _embedding_speed(config, workers, gpu_phrases_per_second)
-    again = missing_again(work, plan.stages())
+    keeps = config.mining.keep_counts
+    ahead = stages_that_run(plan.stages(), keeps_all=keeps, keeps_store=keeps)
+    again = missing_again(work, ahead)
     stages = [
         _stage(stage, work, stage.name in again, sizes, config.partition_chars, workers, speed)
-        for stage in plan.stages()
+        for stage in ahead
+        if stage.name != "earlier"  # only of extensions
     ]
     place = next(p for p in (work.absolute(), *work.absolute().parents) if p.exists())
     record = existing.recorded_build(out) or {}
@@ -116,8 +119,7 @@ def plan_build(
         known,
         workers,
         gpu_phrases_per_second,
-        # These two are only of extensions and of builds that keep counts.
-        [s for s in stages if s.done or s.name not in ("earlier", "store")],
+        stages,
         shutil.disk_usage(place).free,
         record.get("fingerprint") == plan.fingerprint,
     )

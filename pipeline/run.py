@@ -28,14 +28,14 @@ from phrasemem.pipeline.earlier import (
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Executor
 from phrasemem.pipeline.ledger import LOCK_FILE, Ledger
-from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of, keeps_store
+from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of, keeps_all, keeps_store
 from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.report import BuildReport, CorpusReport
 from phrasemem.pipeline.run_report import write_report
 from phrasemem.pipeline.scoring import scoring_of
 from phrasemem.pipeline.sources import Piece, find_pieces
-from phrasemem.pipeline.space import Space
+from phrasemem.pipeline.space import Space, stages_that_run
 from phrasemem.pipeline.stage import Report
 
 # A worker that lacks one file of a corpus most likely lacks them all.
@@ -151,10 +151,13 @@ def run_stages(
     earlier: Earlier | None = None,
 ) -> BuildReport:
     """Run the stages from top to bottom; the corpora come after those of ``earlier``."""
-    space = Space(where.work, plan.stages(), low_disk=where.low_disk, check=where.check_disk)
+    stages = stages_that_run(
+        plan.stages(), keeps_all=keeps_all(plan), keeps_store=keeps_store(config, earlier)
+    )
+    space = Space(where.work, stages, low_disk=where.low_disk, check=where.check_disk)
     with (
         _locked(where.work),
-        Ledger(where.work, plan.stages(), {"out": str(out), "title": out.name}) as ledger,
+        Ledger(where.work, stages, {"out": str(out)}) as ledger,
         Executor(
             where.workers,
             where.scheduler,

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "phrasemem", "text.parse_math": False}
 
+_NO_METADATA = ("Creator", "Date", "Format", "Type")
+
 
 def plots_of(content: dict[str, Any]) -> dict[str, Any] | None:
     """Return title -> markup of each plot, or None where matplotlib is not installed."""
@@ -34,7 +36,7 @@ def _svg(draw: Any, content: dict[str, Any]) -> Any:
     figure = Figure(figsize=(7, 3), layout="constrained")
     draw(figure.add_subplot(), content)
     file = io.StringIO()
-    figure.savefig(file, format="svg", metadata={"Date": None})
+    figure.savefig(file, format="svg", metadata=dict.fromkeys(_NO_METADATA))
     text = file.getvalue()
     # Matplotlib escapes the texts that it is given.
     return Markup(text[text.index("<svg") :])

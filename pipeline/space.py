@@ -102,6 +102,14 @@ class Space:
                 shutil.rmtree(folder)
 
 
+def stages_that_run(stages: Sequence[Stage], *, keeps_all: bool, keeps_store: bool) -> list[Stage]:
+    """Leave out the stages that this kind of build does not run: they read nothing."""
+    idle = {"survivors"} if keeps_all else set()
+    if not keeps_store:
+        idle.add("store")
+    return [stage for stage in stages if stage.name not in idle]
+
+
 def readers(stage: Stage, stages: Sequence[Stage]) -> Iterator[Stage]:
     """Yield the stages that read the large files of a stage."""
     for other in stages:
