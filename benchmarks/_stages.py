@@ -30,7 +30,6 @@ GROWS_WITH = {
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--work", type=Path, nargs=2, metavar="FOLDER")
-    arguments.add_argument("--full", action="store_true", help="no other size here")
     given = arguments.parse_args()
     folder = ROOT / "build" / "bench" / "stages"
     works = given.work or [build(profile, folder) for profile in ("tiny", "demo")]
