@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phrasemem.pipeline.cluster import SchedulerError, local_cluster, remote_cluster
-from phrasemem.pipeline.stage import Report
+from phrasemem.pipeline.stage import Report, stamp_of
 from phrasemem.pipeline.worker import Done, Expectation, expectation, run_measured
 
 # The scheduler holds this many parts for each worker, so that none waits for work; a stage of
@@ -93,10 +93,11 @@ class Executor:
         self, function: Callable[..., Report], folder: Path, jobs: Sequence[Job]
     ) -> Iterator[tuple[str, Done]]:
         client = self._connect()
+        stamp = stamp_of(folder)
 
         def submit(job: Job) -> Any:
             return client.submit(
-                *(run_measured, self._expected, function, folder, job.key, job.arguments),
+                *(run_measured, self._expected, function, folder, job.key, job.arguments, stamp),
                 pure=False,
                 retries=0,
             )

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import xxhash
 
 from phrasemem.memfmt import durable
+from phrasemem.memfmt.errors import PhraseMemError
 
 TEMPORARY = ".tmp-"
 _BEGUN = "begun.json"
@@ -26,6 +28,15 @@ _MARKER = "stage.json"
 _DONE = ".done.json"
 
 Report = dict[str, Any]
+# Identity of a ``begun.json``: time of its writing in ns, and bytes.
+Stamp = tuple[int, int]
+
+# The stage whose part this process writes: its folder, and the stamp when the part was given out.
+_WRITING: ContextVar[tuple[Path, Stamp] | None] = ContextVar("writing", default=None)
+
+
+class StaleError(PhraseMemError):
+    """A part of a build that is over; its folder belongs to another one now."""
 
 
 def canonical(value: Any) -> str:
@@ -139,17 +150,49 @@ def finish(folder: Path, report: Report) -> None:
     write_json(folder / _MARKER, {"report": report})
 
 
+def stamp_of(folder: Path) -> Stamp:
+    """Return what changes when a stage is begun anew."""
+    found = (folder / _BEGUN).stat()
+    return found.st_mtime_ns, found.st_size
+
+
 def run_part(
-    function: Callable[..., Report], folder: Path, key: str, arguments: Mapping[str, Any]
+    function: Callable[..., Report],
+    folder: Path,
+    key: str,
+    arguments: Mapping[str, Any],
+    stamp: Stamp | None = None,
 ) -> Report:
     """Run one part and mark it done; runs in a worker.
 
     ``function(folder, key, **arguments)`` writes its files with :func:`appears` and returns a
-    report of plain JSON data.
+    report of plain JSON data. A worker can outlive the build that gave it the part. So with
+    ``stamp`` nothing is written once the stage was begun anew, perhaps with other settings.
+
+    Raises
+    ------
+    StaleError
     """
-    report = function(folder, key, **arguments)
-    write_json(folder / f"{key}{_DONE}", report)
+    before = _WRITING.set(None if stamp is None else (folder, stamp))
+    try:
+        _refuse_stale(folder)
+        report = function(folder, key, **arguments)
+        write_json(folder / f"{key}{_DONE}", report)
+    finally:
+        _WRITING.reset(before)
     return report
+
+
+def _refuse_stale(folder: Path) -> None:
+    writing = _WRITING.get()
+    if writing is None or writing[0] != folder:
+        return
+    try:
+        same = stamp_of(folder) == writing[1]
+    except FileNotFoundError:
+        same = False
+    if not same:
+        raise StaleError("the build that asked for this part is over", where=folder)
 
 
 def part_report(folder: Path, key: str) -> Report | None:
@@ -176,6 +219,7 @@ def appears(final: Path) -> Iterator[Path]:
     try:
         yield temporary
         durable.sync_path(temporary)
+        _refuse_stale(final.parent)
         temporary.replace(final)
         durable.sync_path(final.parent)
     finally:

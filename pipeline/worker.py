@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.pipeline.stage import Report, run_part
+from phrasemem.pipeline.stage import Report, Stamp, run_part
 
 # What a worker's libraries print or spawn would leak into the user's terminal or cores.
 ENVIRONMENT = {
@@ -144,6 +144,7 @@ def run_measured(
     folder: Path,
     key: str,
     arguments: Mapping[str, Any],
+    stamp: Stamp | None = None,
 ) -> Done:
     """Run one part and mark it done; ``expected`` None for a process that was started from here."""
     if expected is not None:
@@ -151,7 +152,7 @@ def run_measured(
 
         make_ready(expected, get_worker())
     seconds, cpu = time.monotonic(), time.process_time()
-    report = run_part(function, folder, key, arguments)
+    report = run_part(function, folder, key, arguments, stamp)
     return Done(report, time.monotonic() - seconds, time.process_time() - cpu)
 
 

@@ -24,6 +24,7 @@ from phrasemem.pipeline.config import load_config
 from phrasemem.pipeline.executor import PARTS_A_WORKER, Executor, Job
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.run import build
+from phrasemem.pipeline.stage import Stage, prepare
 from phrasemem.pipeline.worker import (
     Expectation,
     WorkerError,
@@ -242,6 +243,7 @@ def test_the_scheduler_never_holds_a_whole_stage(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
     jobs = [Job(f"{number:03d}", {}) for number in range(60)]
+    prepare(tmp_path / "stage", Stage("stage", 1))
     with LocalCluster(
         n_workers=1,
         threads_per_worker=1,
@@ -253,7 +255,7 @@ def test_the_scheduler_never_holds_a_whole_stage(tmp_path: Path) -> None:
         held, done = [], []
         scratch = tmp_path / "scratch"
         with Executor(None, cluster.scheduler_address, scratch, [tmp_path]) as parts:
-            for key, part in parts.run(nap, tmp_path, jobs):
+            for key, part in parts.run(nap, tmp_path / "stage", jobs):
                 assert part.report == {"key": key}
                 assert part.seconds >= 0.01
                 done.append(key)
