@@ -192,6 +192,7 @@ class _Window:
 
     def _result(self, future: Any) -> Done | None:
         from distributed import CancelledError
+        from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
         if self._client.status != "running":
@@ -200,8 +201,8 @@ class _Window:
             return None  # the scheduler forgot it, or computes it again
         try:
             return Done(*future.result(timeout=_RESULT_SECONDS))
-        except (TimeoutError, CancelledError):
-            return None
+        except (TimeoutError, CancelledError, CommClosedError):
+            return None  # if it was the scheduler that went, the next look says so
         except KilledWorker as error:
             raise SchedulerError(
                 "workers died again and again at one part, most likely for want of memory",
