@@ -192,7 +192,7 @@ class _Window:
 
     def _result(self, future: Any) -> Done | None:
         from distributed import CancelledError
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
         from distributed.scheduler import KilledWorker
 
         if self._client.status != "running":
