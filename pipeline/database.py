@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,14 +31,15 @@ def connect(
     Parameters
     ----------
     scratch : Path
-        A folder that is made and removed.
+        A folder of a name that begins so is made and removed.
     memory_limit : str
         As DuckDB writes it: ``1GB``. More is spilled to ``scratch``.
     threads : int
         One in a worker; results never depend on it, because every sum is of integers and
         every result is ordered.
     """
-    shutil.rmtree(scratch, ignore_errors=True)
+    # A worker that was given up may still be at the same part.
+    scratch = scratch.with_name(f"{scratch.name}-{os.urandom(4).hex()}")
     scratch.mkdir(parents=True)
     try:
         with duckdb.connect(str(scratch / "tables.duckdb")) as connection:

@@ -18,6 +18,7 @@ from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
 from phrasemem.pipeline.existing import BUILD_FILE
 from phrasemem.pipeline.layout import layout_part, shard_file
+from phrasemem.pipeline.space import folder_bytes
 from phrasemem.pipeline.stage import Stage, write_json
 from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
 
@@ -110,7 +111,7 @@ def pack_memory(
     extra = _write_extra(ingredients, staging, dealt)
     entries = [shard["entries"] for shard in shards.values()]
     manifest = writer.finish_memory(staging, out, ingredients.header, layout, entries, extra)
-    engine.record(pack_stage.name, started)
+    engine.record(pack_stage.name, started, size=folder_bytes(out))
     return manifest
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from phrasemem.pipeline.executor import Executor, Job
+from phrasemem.pipeline.ledger import Ledger
 from phrasemem.pipeline.progress import PeakMemory, Reporter, StageTiming
+from phrasemem.pipeline.space import Space, folder_bytes
 from phrasemem.pipeline.stage import Report, Stage, finish, part_report, prepare
 
 PartReports = dict[str, Report]
@@ -26,13 +28,21 @@ class Engine:
     """
 
     def __init__(
-        self, work: Path, executor: Executor, reporter: Reporter, memory: PeakMemory
+        self,
+        work: Path,
+        executor: Executor,
+        reporter: Reporter,
+        memory: PeakMemory,
+        ledger: Ledger | None = None,
+        space: Space | None = None,
     ) -> None:
         self.work = work
         self.timings: list[StageTiming] = []
         self._executor = executor
         self._reporter = reporter
         self._memory = memory
+        self._ledger = ledger or Ledger()
+        self._space = space or Space(work, (), check=False)
 
     @property
     def threads(self) -> int:
@@ -76,11 +86,16 @@ class Engine:
             self._reporter.say(f"{stage.name}: {prepared.note}")
         if prepared.report is not None:
             self.timings.append(StageTiming(stage.name, 0.0, 0, skipped=True))
+            self._ledger.skip(stage, len(prepared.report["parts"]))
+            self._space.release_after(stage.name)
             return dict(sorted(prepared.report["parts"].items()))
+        self._space.ask_for_room(stage.name)
         reports = self._run_missing(stage, function, make_jobs(), place)
+        size = folder_bytes(place)
         if folder is None:
             finish(place, {"parts": reports})
-        self.record(stage.name, started, say=folder is None)
+            self._space.release_after(stage.name)
+        self.record(stage.name, started, say=folder is None, size=size)
         return reports
 
     def run_one(
@@ -89,9 +104,10 @@ class Engine:
         """Run a stage that has a single part."""
         return self.run(stage, function, lambda: [Job("all", arguments())])["all"]
 
-    def record(self, name: str, started: float, say: bool = True) -> None:
-        """Take down what a stage took; the same name again adds to it."""
+    def record(self, name: str, started: float, say: bool = True, size: int = 0) -> None:
+        """Take down what a stage took and its bytes on disk; the same name again adds to it."""
         seconds, peak = time.monotonic() - started, self._memory.take()
+        self._ledger.end(name, seconds, peak, size)
         if self.timings and self.timings[-1].name == name:
             before = self.timings.pop()
             seconds, peak = seconds + before.seconds, max(peak, before.peak_bytes)
@@ -105,13 +121,15 @@ class Engine:
         reports = {}
         missing = []
         for job in jobs:
-            done = part_report(folder, job.key)
-            if done is None:
+            before = part_report(folder, job.key)
+            if before is None:
                 missing.append(job)
             else:
-                reports[job.key] = done
+                reports[job.key] = before
+        self._ledger.begin(stage, len(jobs), len(reports))
         with self._reporter.stage(stage.name, len(jobs), len(reports)) as tick:
-            for key, report in self._executor.run(function, folder, missing):
-                reports[key] = report
+            for key, done in self._executor.run(function, folder, missing):
+                reports[key] = done.report
+                self._ledger.part(stage, done)
                 tick(len(reports))
         return dict(sorted(reports.items()))

@@ -27,13 +27,19 @@ from phrasemem.pipeline.earlier import (
 )
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Executor
-from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of, keeps_store
+from phrasemem.pipeline.ledger import LOCK_FILE, Ledger
+from phrasemem.pipeline.phrase_stages import Catalogue, catalogue_of, keeps_all, keeps_store
 from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.report import BuildReport, CorpusReport
+from phrasemem.pipeline.run_report import write_report
 from phrasemem.pipeline.scoring import scoring_of
 from phrasemem.pipeline.sources import Piece, find_pieces
+from phrasemem.pipeline.space import Space, stages_that_run
 from phrasemem.pipeline.stage import Report
+
+# A worker that lacks one file of a corpus most likely lacks them all.
+_FILES_CHECKED = 4
 
 
 class BuildError(PhraseMemError):
@@ -50,6 +56,9 @@ def build(
     workers: int | None = None,
     replace: bool = False,
     reporter: Reporter | None = None,
+    low_disk: bool = False,
+    check_disk: bool = True,
+    keep_work: bool = True,
 ) -> BuildReport:
     """Build a memory.
 
@@ -72,6 +81,12 @@ def build(
         Replace a memory of another tokenizer, encoder or format.
     reporter : Reporter, optional
         Where progress is shown.
+    low_disk : bool
+        Remove what a stage wrote once no stage that follows reads it.
+    check_disk : bool
+        Stop before a stage for which the disk most likely has no room.
+    keep_work : bool
+        Whether what the stages wrote stays when the memory is whole; the report does.
 
     Raises
     ------
@@ -91,7 +106,7 @@ def build(
         settings = plan.embed.settings
         encoder = (config.encoder.id, settings["encoder"], settings["how"])
         existing.refuse_other_memory(out, config.model, encoder, config.key_normalisation)
-    where = Workplace(work, scheduler, workers, reporter)
+    where = Workplace(work, scheduler, workers, reporter, low_disk, check_disk, keep_work)
     return run_stages(config, plan, pieces, out, where)
 
 
@@ -123,6 +138,9 @@ class Workplace:
     scheduler: str | None
     workers: int | None
     reporter: Reporter
+    low_disk: bool = False
+    check_disk: bool = True
+    keep_work: bool = True
 
 
 def run_stages(
@@ -134,12 +152,25 @@ def run_stages(
     earlier: Earlier | None = None,
 ) -> BuildReport:
     """Run the stages from top to bottom; the corpora come after those of ``earlier``."""
+    stages = stages_that_run(
+        plan.stages(), keeps_all=keeps_all(plan), keeps_store=keeps_store(config, earlier)
+    )
+    space = Space(where.work, stages, low_disk=where.low_disk, check=where.check_disk)
     with (
         _locked(where.work),
-        Executor(where.workers, where.scheduler, where.work / ".dask") as executor,
+        Ledger(where.work, stages, {"out": str(out)}) as ledger,
+        Executor(
+            where.workers,
+            where.scheduler,
+            where.work / ".dask",
+            shared=(where.work, out.parent),
+            read=_inputs_of_workers(config, pieces),
+        ) as executor,
         PeakMemory() as memory,
     ):
-        engine = Engine(where.work, executor, where.reporter, memory)
+        engine = Engine(where.work, executor, where.reporter, memory, ledger, space)
+        for name in space.make_again():
+            where.reporter.say(f"{name}: runs again: its files were removed and are needed")
         reports = [
             CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
             for c in config.corpora
@@ -149,15 +180,29 @@ def run_stages(
         catalogue = catalogue_of(config, plan, tokenized, engine, reports, earlier)
         extended = extension_record(earlier, catalogue.path, tokenized.shorter_kept)
         _pack(config, plan, tokenized, catalogue, engine, reports, out, earlier, extended)
-    return BuildReport(
-        [*(earlier.reports if earlier is not None else ()), *reports],
-        catalogue.phrases,
-        _size(out),
-        engine.timings,
-        did_nothing=False,
-        single=catalogue.single,
-        notes=inexactness(extended),
-    )
+        report = BuildReport(
+            [*(earlier.reports if earlier is not None else ()), *reports],
+            catalogue.phrases,
+            _size(out),
+            engine.timings,
+            did_nothing=False,
+            single=catalogue.single,
+            notes=inexactness(extended),
+        )
+        write_report(where.work, out, report, ledger.records())
+        if not where.keep_work:
+            space.remove_stages()
+    return report
+
+
+def _inputs_of_workers(config: BuildConfig, pieces: list[Piece]) -> list[Path]:
+    """Return the local files that workers read, some of each corpus for all of it."""
+    found = []
+    for index in range(len(config.corpora)):
+        local = [p.location for p in pieces if p.corpus == index and not p.is_dataset]
+        found += local[:_FILES_CHECKED]
+    models = [m for m in (config.model, config.encoder.id) if Path(m).exists()]
+    return [Path(name) for name in (*found, *models)]
 
 
 def _pack(
@@ -224,7 +269,8 @@ def _locked(work: Path) -> Iterator[None]:
     """Keep a second build out of the work folder."""
     work.mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(work / ".lock", timeout=0):
+        # Not 0: `phrasemem status` holds it for a moment to see whether a build does.
+        with filelock.FileLock(work / LOCK_FILE, timeout=1):
             yield
     except filelock.Timeout as error:
         raise BuildError(

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import xxhash
 
 from phrasemem.memfmt import durable
+from phrasemem.memfmt.errors import PhraseMemError
 
 TEMPORARY = ".tmp-"
 _BEGUN = "begun.json"
@@ -26,6 +28,15 @@ _MARKER = "stage.json"
 _DONE = ".done.json"
 
 Report = dict[str, Any]
+# Identity of a ``begun.json``: time of its writing in ns, and bytes.
+Stamp = tuple[int, int]
+
+# The stage whose part this process writes: its folder, and the stamp when the part was given out.
+_WRITING: ContextVar[tuple[Path, Stamp] | None] = ContextVar("writing", default=None)
+
+
+class StaleError(PhraseMemError):
+    """A part of a build that is over; its folder belongs to another one now."""
 
 
 def canonical(value: Any) -> str:
@@ -100,35 +111,101 @@ def prepare(folder: Path, stage: Stage) -> Prepared:
     note = f"runs again: {_changes(begun, stage.description)}" if begun is not None else ""
     if folder.exists():
         # The marker goes first: a half-removed folder must never look complete.
-        (folder / _MARKER).unlink(missing_ok=True)
-        (folder / _BEGUN).unlink(missing_ok=True)
+        forget(folder)
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     write_json(folder / _BEGUN, stage.description)
     return Prepared(None, note)
 
 
+def look(folder: Path, stage: Stage) -> tuple[bool, str]:
+    """Tell whether a stage is complete, and in words what a build would do; changes nothing."""
+    begun = _read_json(folder / _BEGUN)
+    if begun is None:
+        return False, "new"
+    if fingerprint_of(begun) != stage.fingerprint:
+        return False, f"runs again: {_changes(begun, stage.description)}"
+    if (folder / _MARKER).exists():
+        return True, "done"
+    done = sum(1 for _ in folder.glob(f"*{_DONE}"))
+    return False, f"goes on, {done} parts are done" if done else "new"
+
+
+def complete_report(folder: Path, stage: Stage) -> Report | None:
+    """Return the reports of a complete stage by part, or None."""
+    marker = _read_json(folder / _MARKER) if look(folder, stage)[0] else None
+    return None if marker is None else dict(sorted(marker["report"]["parts"].items()))
+
+
+def forget(folder: Path) -> None:
+    """Make a stage run again."""
+    (folder / _MARKER).unlink(missing_ok=True)
+    (folder / _BEGUN).unlink(missing_ok=True)
+
+
 def finish(folder: Path, report: Report) -> None:
-    """Mark a stage complete."""
+    """Mark a stage complete; what workers left that died meanwhile is removed."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        _remove(leftover)
     write_json(folder / _MARKER, {"report": report})
 
 
+def stamp_of(folder: Path) -> Stamp:
+    """Return what changes when a stage is begun anew."""
+    found = (folder / _BEGUN).stat()
+    return found.st_mtime_ns, found.st_size
+
+
 def run_part(
-    function: Callable[..., Report], folder: Path, key: str, arguments: Mapping[str, Any]
+    function: Callable[..., Report],
+    folder: Path,
+    key: str,
+    arguments: Mapping[str, Any],
+    stamp: Stamp | None = None,
 ) -> Report:
     """Run one part and mark it done; runs in a worker.
 
     ``function(folder, key, **arguments)`` writes its files with :func:`appears` and returns a
-    report of plain JSON data.
+    report of plain JSON data. A worker can outlive the build that gave it the part. So with
+    ``stamp`` nothing is written once the stage was begun anew, perhaps with other settings.
+
+    Raises
+    ------
+    StaleError
     """
-    report = function(folder, key, **arguments)
-    write_json(folder / f"{key}{_DONE}", report)
+    before = _WRITING.set(None if stamp is None else (folder, stamp))
+    try:
+        _refuse_stale(folder)
+        report = function(folder, key, **arguments)
+        write_json(folder / f"{key}{_DONE}", report)
+    finally:
+        _WRITING.reset(before)
     return report
+
+
+def _refuse_stale(folder: Path) -> None:
+    writing = _WRITING.get()
+    if writing is None or writing[0] != folder:
+        return
+    try:
+        same = stamp_of(folder) == writing[1]
+    except FileNotFoundError:
+        same = False
+    if not same:
+        raise StaleError("the build that asked for this part is over", where=folder)
 
 
 def part_report(folder: Path, key: str) -> Report | None:
     """Return the report of a part that is done, or None."""
     return _read_json(folder / f"{key}{_DONE}")
+
+
+def temporary_name(name: str) -> str:
+    """Return a name that no other process uses, on any machine that shares the folder.
+
+    A worker that was given up may still be writing the part that another now writes.
+    """
+    return f"{TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}-{name}"
 
 
 @contextmanager
@@ -138,10 +215,11 @@ def appears(final: Path) -> Iterator[Path]:
     After an error nothing is left behind; after a kill only a ``.tmp-`` file, which the next
     run removes.
     """
-    temporary = final.with_name(f"{TEMPORARY}{os.getpid()}-{final.name}")
+    temporary = final.with_name(temporary_name(final.name))
     try:
         yield temporary
         durable.sync_path(temporary)
+        _refuse_stale(final.parent)
         temporary.replace(final)
         durable.sync_path(final.parent)
     finally:

@@ -51,6 +51,7 @@ def test_wheel_holds_the_modules_of_the_tree(wheel: Path) -> None:
     for installed in PARTS.values():
         assert f"{installed}/py.typed" in names
     assert "phrasemem/memfmt/SPEC.md" in names
+    assert "phrasemem/pipeline/run_report.html" in names
 
 
 def test_runtime_extra_alone_imports_and_runs(wheel: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ _COMMANDS = {
     "push": "Publish a memory in a registry.",
     "retokenize": "Give the phrases of a memory the keys of another tokenizer.",
     "sql": "Run SQL over the catalogue of a memory.",
+    "status": "Show how far a build is, or where it stopped.",
     "verify": "Check every byte of a memory.",
 }
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from phrasemem.cli.pipeline_options import cluster_options, corpora_options, pipeline_needed
+from phrasemem.cli.pipeline_options import (
+    cluster_options,
+    corpora_options,
+    disk_options,
+    pipeline_needed,
+    plan_options,
+)
+
+if TYPE_CHECKING:
+    from phrasemem.pipeline.config import BuildConfig
 
 
 @click.command(name="build")
@@ -32,6 +44,8 @@ from phrasemem.cli.pipeline_options import cluster_options, corpora_options, pip
 @click.option(
     "--keep-counts", is_flag=True, help="Keep OUT.counts, so that `phrasemem extend` is exact."
 )
+@disk_options
+@plan_options
 @click.option("--replace", is_flag=True, help="Replace a memory of another tokenizer or encoder.")
 @click.option("--no-calibrate", is_flag=True, help="Do not fit the adapter of the backbone.")
 @click.option(
@@ -49,6 +63,12 @@ def command(
     workers: int | None,
     scheduler: str | None,
     keep_counts: bool,
+    low_disk: bool,
+    disk_check: bool,
+    keep_work: bool,
+    plan: bool,
+    as_json: bool,
+    plan_gpu_phrases_per_second: float | None,
     replace: bool,
     no_calibrate: bool,
     calibration_tokens: int | None,
@@ -65,23 +85,57 @@ def command(
     if keep_counts:
         mining = config.mining.model_copy(update={"keep_counts": True})
         config = config.model_copy(update={"mining": mining})
+    base = config_path.absolute().parent
+    if plan:
+        _print_plan(config, out, work, base, workers, plan_gpu_phrases_per_second, as_json)
+        return
     report = build(
         config,
         out,
         work=work,
-        base=config_path.absolute().parent,
+        base=base,
         scheduler=scheduler,
         workers=workers,
         replace=replace,
+        low_disk=low_disk,
+        check_disk=disk_check,
+        keep_work=keep_work,
     )
     if not report.did_nothing:
         print_verified(out)
     click.echo("\n".join(report.lines()))
+    if not report.did_nothing:
+        click.echo(f"\nReport: {work / 'report' / 'report.html'}")
     if not no_calibrate and not _has_adapter(out):
         _calibrate(out, config.model, calibration_tokens)
     click.echo("\nTry next:")
     click.echo(f'  phrasemem lookup {out} "natural selection"')
     click.echo(f'  phrasemem generate --memory {out} --prompt "The theory of evolution"')
+
+
+def _print_plan(
+    config: BuildConfig,
+    out: Path,
+    work: Path,
+    base: Path,
+    workers: int | None,
+    gpu_phrases_per_second: float | None,
+    as_json: bool,
+) -> None:
+    from phrasemem.pipeline.forecast import forecast_lines, plan_build
+
+    found = plan_build(
+        config,
+        out,
+        work,
+        base=base,
+        workers=workers or (os.cpu_count() or 1 if workers is None else 1),
+        gpu_phrases_per_second=gpu_phrases_per_second,
+    )
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=1))
+    else:
+        click.echo("\n".join(forecast_lines(found)))
 
 
 def print_verified(out: Path) -> None:

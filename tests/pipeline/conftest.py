@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -247,3 +247,31 @@ def same_files(left: Path, right: Path) -> list[str]:
     kept = sorted(name for name in names[0] if "rows-" not in name)
     assert len(kept) > 8
     return [name for name in kept if (left / name).read_bytes() != (right / name).read_bytes()]
+
+
+# Many small parts, so that every stage writes for a while.
+SMALL_PARTS = {"partition_chars": 3000, "held_out": 0.1, "shard_bits": 4}
+
+
+def small_parts(world: Any) -> dict[str, Any]:
+    encoder = {**world.config()["encoder"], "batch_size": 2, "phrases_per_part": 8}
+    return {**SMALL_PARTS, "encoder": encoder}
+
+
+class Whole(NamedTuple):
+    """A build that nobody stopped: its folder, and the bytes of its memory."""
+
+    folder: Path
+    files: dict[str, bytes]
+
+
+@pytest.fixture(scope="session")
+def whole(world: Any, tmp_path_factory: pytest.TempPathFactory, cli: Any, contents: Any) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    config = world.write("kill", **small_parts(world))
+    done = cli(
+        *("build", "--config", config, "--out", folder / "memory", "--work", folder / "work"),
+        *("--workers", 0, "--no-calibrate"),
+    )
+    assert done.returncode == 0, done.stderr
+    return Whole(folder, contents(folder / "memory"))

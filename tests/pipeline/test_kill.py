@@ -9,43 +9,19 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+
+from .conftest import Whole, small_parts
 
 # Without "unigrams": it is over so soon after its only write that a kill rarely falls into it.
 STAGES = (
     *("read", "clean", "select", "tokenize", "hashes", "survivors", "counts", "candidates"),
     *("score", "embed", "layout", "pack"),
 )
-# Many small parts, so that every stage writes for a while.
-SMALL_PARTS = {"partition_chars": 3000, "held_out": 0.1, "shard_bits": 4}
 # Stages of a single part: the first write is already inside the only part.
 SINGLE = ("select", "score", "layout")
-
-
-def small_parts(world: Any) -> dict[str, Any]:
-    encoder = {**world.config()["encoder"], "batch_size": 2, "phrases_per_part": 8}
-    return {**SMALL_PARTS, "encoder": encoder}
-
-
-class Whole(NamedTuple):
-    """A build that nobody stopped: its folder, and the bytes of its memory."""
-
-    folder: Path
-    files: dict[str, bytes]
-
-
-@pytest.fixture(scope="module")
-def whole(world: Any, tmp_path_factory: pytest.TempPathFactory, cli: Any, contents: Any) -> Whole:
-    folder = tmp_path_factory.mktemp("whole")
-    config = world.write("kill", **small_parts(world))
-    done = cli(
-        *("build", "--config", config, "--out", folder / "memory", "--work", folder / "work"),
-        *("--workers", 0, "--no-calibrate"),
-    )
-    assert done.returncode == 0, done.stderr
-    return Whole(folder, contents(folder / "memory"))
 
 
 def writes(folder: Path) -> list[str]:

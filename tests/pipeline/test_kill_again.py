@@ -23,7 +23,8 @@ from phrasemem.pipeline.merge_memories import merge
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.run import build
 
-from .test_kill import kill_inside, small_parts
+from .conftest import small_parts
+from .test_kill import kill_inside
 
 MINING = {"min_count": 4, "max_phrases": 400, "keep_counts": True}
 NAMES = ("wiki", "papers", "pages")

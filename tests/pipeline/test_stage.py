@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextvars import Context
 from pathlib import Path
 
 import pytest
 
 from phrasemem.pipeline.stage import (
     Stage,
+    StaleError,
     appears,
     finish,
     part_report,
     prepare,
     run_part,
+    stamp_of,
     write_json,
 )
 
@@ -91,3 +94,25 @@ def test_a_part_that_fails_is_not_done(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         run_part(part, folder, "one", {"wrong": 1})
     assert part_report(folder, "one") is None
+
+
+@pytest.mark.parametrize("begun_anew", ["before the part", "inside the part"])
+def test_a_worker_that_outlives_its_build_writes_nothing(tmp_path: Path, begun_anew: str) -> None:
+    folder = tmp_path / "count"
+    changed = dataclasses.replace(STAGE, settings={"n_max": 4})
+    prepare(folder, STAGE)
+    stamp = stamp_of(folder)
+
+    def late(folder: Path, key: str) -> dict[str, int]:
+        Context().run(prepare, folder, changed)  # as another process does
+        return part(folder, key, text="of the old settings")
+
+    assert run_part(part, folder, "one", {"text": "abc"}, stamp) == {"length": 3}
+    if begun_anew == "before the part":
+        prepare(folder, changed)
+    with pytest.raises(StaleError):
+        run_part(late, folder, "two", {}, stamp)
+    if begun_anew == "inside the part":
+        assert [path.name for path in folder.iterdir()] == ["begun.json"]
+    assert part_report(folder, "two") is None
+    assert run_part(part, folder, "two", {"text": "ab"}, stamp_of(folder)) == {"length": 2}
