@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from phrasemem.memfmt.errors import PhraseMemError
@@ -9,6 +10,28 @@ from phrasemem.memfmt.errors import PhraseMemError
 
 class ReadError(PhraseMemError):
     """A source that cannot be read at all."""
+
+
+class DamageError(Exception):
+    """Where a file is damaged: a reader turns it into a bad record and stops or goes on.
+
+    Attributes
+    ----------
+    reason : str
+        As in :class:`LeftOut`.
+    where : str
+        Byte of the file as it is stored.
+    """
+
+    def __init__(self, reason: str, where: str, detail: str = "") -> None:
+        super().__init__(f"{reason} at {where}: {detail}")
+        self.reason = reason
+        self.where = where
+        self.detail = detail
+
+    def as_left_out(self) -> LeftOut:
+        """Return the damage as a bad record."""
+        return LeftOut(self.reason, self.where, detail=self.detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +54,7 @@ class LeftOut:
     reason : str
         A short stable name, such as ``redirect``; reports count by it.
     where : str
-        Position in the file: line, ordinal or id.
+        Position in the file: byte, ordinal or id.
     bad : bool
         True for a damaged record, which goes to the quarantine file; False for a record
         that is sound but not wanted, which is only counted.
@@ -43,3 +66,6 @@ class LeftOut:
     where: str
     bad: bool = True
     detail: str = ""
+
+
+Records = Iterator[Document | LeftOut]

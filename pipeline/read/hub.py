@@ -7,7 +7,7 @@ from typing import Any
 
 from phrasemem.pipeline.config import Corpus
 from phrasemem.pipeline.read.document import Document, LeftOut, ReadError
-from phrasemem.pipeline.read.structured import from_record
+from phrasemem.pipeline.read.records import from_record
 
 SCHEME = "hf:"
 
@@ -23,7 +23,7 @@ def read_hub(source: str, shard: int, shards: int, corpus: Corpus) -> Iterator[D
     if shards > 1:
         dataset = dataset.shard(num_shards=shards, index=shard)
     for ordinal, record in enumerate(dataset):
-        yield from_record(record, corpus, ordinal, f"{shard}/{shards}#{ordinal}")
+        yield from_record(record, corpus, f"{shard}/{shards}#{ordinal}", f"record {ordinal}")
 
 
 def _open(corpus: Corpus, source: str) -> Any:
