@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from phrasemem.pipeline.documents import read_part
 from phrasemem.pipeline.read import opening
 
 GOOD = b'{"text": "good"}\n'
@@ -177,9 +178,32 @@ def test_an_arrow_file_that_is_cut(tmp_path: Path, read) -> None:
     assert read(path).bad == ["arrow-damaged"]
 
 
-def test_bad_records_are_quarantined_as_they_come(tmp_path: Path, corpus) -> None:
-    from phrasemem.pipeline.documents import read_part
+def test_an_archive_cut_short_leaves_its_documents_and_a_line(tmp_path: Path, corpus) -> None:
+    source = tmp_path / "a.jsonl.gz"
+    lines = [json.dumps({"text": str(number * 7919) * 9}) + "\n" for number in range(9000)]
+    source.write_bytes(gzip.compress("".join(lines).encode())[:-2000])
+    report = read_part(
+        tmp_path,
+        "000",
+        corpus=corpus().model_dump(),
+        name="a.jsonl.gz",
+        location=str(source),
+        shard=0,
+        shards=1,
+        pieces_of_corpus=1,
+        chunk_chars=100_000,
+    )
+    assert report["left_out"] == {"archive-cut-short": 1}
+    assert 1000 < report["documents"] < 9000
+    table = pa.concat_tables(pq.read_table(tmp_path / f"{c}.parquet") for c in report["chunks"])
+    assert table["text"].to_pylist() == [json.loads(x)["text"] for x in lines[: len(table)]]
+    assert len(table) == report["documents"]
+    (line,) = (tmp_path / "000.quarantine.jsonl").read_text().splitlines()
+    where = f"byte {source.stat().st_size}"
+    assert json.loads(line)["where"] == where
 
+
+def test_bad_records_are_quarantined_as_they_come(tmp_path: Path, corpus) -> None:
     source = tmp_path / "a.jsonl"
     source.write_bytes(GOOD + b"{oops\n" * 20_000 + b"z" * 9000 + b"\n" + GOOD)
     report = read_part(
