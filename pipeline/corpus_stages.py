@@ -87,7 +87,7 @@ def read(
 
 def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
     jobs: list[Job] = []
-    for piece in pieces:
+    for ordinal, piece in enumerate(pieces):
         corpus = config.corpora[piece.corpus]
         shards = _shards(config, piece)
         siblings = sum(other.corpus == piece.corpus for other in pieces)
@@ -104,8 +104,18 @@ def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
                 "span": span,
                 "max_record_bytes": config.reading.max_record_bytes,
             }
-            jobs.append(Job(f"{piece.corpus:03d}-{len(jobs):06d}", arguments))
+            key = f"{piece.corpus:03d}-{ordinal:06d}-{shard:06d}"
+            jobs.append(Job(key if span is None else f"{key}-{_named(span)}", arguments))
     return jobs
+
+
+def _named(span: tuple[int, int]) -> str:
+    """Name a span in the key of its part.
+
+    So a read that was stopped and goes on with spans of another size takes none for another, and
+    the size of spans need not be in the fingerprint.
+    """
+    return f"{span[0]:015d}-{span[1]:015d}"
 
 
 def _spans(config: BuildConfig, piece: Piece) -> list[tuple[int, int] | None]:

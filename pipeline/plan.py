@@ -84,7 +84,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         {
             "corpora": [_reading(config, index) for index in range(len(corpora))],
             "partition_chars": config.partition_chars,
-            "reading": config.reading.model_dump(),
+            "max_record_bytes": config.reading.max_record_bytes,
             "libraries": _versions(
                 "FastWARC", "lxml", "mwparserfromhell", "mwxml", "Resiliparse", "warcio"
             ),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from phrasemem.pipeline.config import Corpus
-from phrasemem.pipeline.read.document import LeftOut, Records
+from phrasemem.pipeline.read.document import LeftOut, Records, is_of_the_content
 from phrasemem.pipeline.read.records import from_record
 from phrasemem.pipeline.read.source import Source
 
@@ -19,11 +19,12 @@ ARROW_FILE = b"ARROW1"
 
 def read_parquet(source: Source, corpus: Corpus) -> Records:
     """Read the rows of the row groups of a span; a damaged group is left out, the others kept."""
-    with source.open() as file:
+    with source.open_seekable() as file:
         try:
             parquet = pq.ParquetFile(file)
             columns = _columns(corpus, parquet.schema_arrow.names)
         except (pa.ArrowException, OSError) as error:
+            _raise_if_passing(error)
             yield LeftOut("not-parquet", "the file", detail=str(error))
             return
         first = 0
@@ -53,7 +54,8 @@ def _row_group(
         for batch in parquet.iter_batches(_ROWS, row_groups=[group], columns=columns):
             yield from _batch(batch, first + read, source, corpus)
             read += batch.num_rows
-    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        _raise_if_passing(error)
         yield LeftOut("row-group-damaged", f"{where}, row {first + read}", detail=str(error))
         return
     if read != rows:
@@ -62,7 +64,7 @@ def _row_group(
 
 def read_arrow(source: Source, corpus: Corpus) -> Records:
     """Read the record batches of a span of an Arrow file, or all of an Arrow stream."""
-    with source.open() as file:
+    with source.open_seekable() as file:
         random_access = file.read(len(ARROW_FILE)) == ARROW_FILE
         file.seek(0)
         try:
@@ -73,6 +75,7 @@ def read_arrow(source: Source, corpus: Corpus) -> Records:
                 else:
                     yield from _batch(batch, 0, source, corpus, f"{ordinal}.")
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            _raise_if_passing(error)
             yield LeftOut("arrow-damaged", f"byte {file.tell()}", detail=str(error))
 
 
@@ -84,11 +87,17 @@ def _file_batches(file: Any, source: Source) -> Iterator[tuple[int, pa.RecordBat
         try:
             yield ordinal, reader.get_batch(ordinal)
         except (pa.ArrowException, OSError) as error:
+            _raise_if_passing(error)
             yield ordinal, LeftOut("batch-damaged", f"batch {ordinal}", detail=str(error))
 
 
 def _stream_batches(file: Any) -> Iterator[tuple[int, pa.RecordBatch]]:
     yield from enumerate(pa.ipc.open_stream(file))
+
+
+def _raise_if_passing(error: Exception) -> None:
+    if not is_of_the_content(error):
+        raise error
 
 
 def _columns(corpus: Corpus, present: list[str]) -> list[str]:

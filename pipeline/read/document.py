@@ -34,6 +34,17 @@ class DamageError(Exception):
         return LeftOut(self.reason, self.where, detail=self.detail)
 
 
+def is_of_the_content(error: Exception) -> bool:
+    """Whether an error that a library raised is about what a file holds.
+
+    Parsers raise plain OSErrors without a number. Those of a disk have one, those of a network are
+    of a class of their own: they come and go, so that what they hide must not be taken for damage.
+    """
+    return not isinstance(error, OSError) or (
+        error.errno is None and not isinstance(error, TimeoutError | ConnectionError)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One document. ``id`` is unique and stable within its corpus."""

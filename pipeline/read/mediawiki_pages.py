@@ -40,7 +40,7 @@ def begins_with_page(content: bytes) -> bool:
 
 
 def _of_streams(source: Source) -> RawPages:
-    with source.open() as file:
+    with source.open_seekable() as file:
         start: int | None = source.start
         while start is not None and not source.ends_before(start):
             run = Run(file, start, source.ends_before, bzip2=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
-from phrasemem.pipeline.read.document import DamageError
+from phrasemem.pipeline.read.document import DamageError, is_of_the_content
 from phrasemem.pipeline.read.source import Source
 
 GZIP = b"\x1f\x8b"
@@ -78,8 +78,7 @@ class Expanded(io.RawIOBase):
         except (zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
             raise self._damage("archive-damaged", error) from error
         except OSError as error:
-            # Those of gzip, bz2 and Arrow have no errno; those of the disk have one.
-            if error.errno is not None:
+            if not is_of_the_content(error):
                 raise
             cut = "Truncated" in str(error)
             reason = "archive-cut-short" if cut else "archive-damaged"

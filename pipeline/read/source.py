@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -68,6 +69,27 @@ class Source:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ReadError(f"cannot read the source: {reason}", where=self.location) from error
+
+    def open_seekable(self) -> IO[bytes]:
+        """Open the file for a reader that goes back and forth.
+
+        Raises
+        ------
+        ReadError
+            If it is missing, or its server sends it from its start only.
+        """
+        file = self.open()
+        try:
+            file.seek(0, io.SEEK_END)
+            file.seek(0)
+        except (ValueError, OSError) as error:
+            file.close()
+            raise ReadError(
+                "the server of this file cannot be asked for a part of it",
+                where=self.location,
+                hint="fetch the file first",
+            ) from error
+        return file
 
     def size(self) -> int | None:
         """Return the bytes of the file, or None where its server does not tell."""

@@ -10,7 +10,13 @@ from typing import IO, Any
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from phrasemem.pipeline.config import Corpus
-from phrasemem.pipeline.read.document import DamageError, Document, LeftOut, Records
+from phrasemem.pipeline.read.document import (
+    DamageError,
+    Document,
+    LeftOut,
+    Records,
+    is_of_the_content,
+)
 from phrasemem.pipeline.read.forward import Forward
 from phrasemem.pipeline.read.members import Run, begins, find_all, find_gzip_member
 from phrasemem.pipeline.read.opening import GZIP, compression, opened
@@ -42,7 +48,7 @@ def read_warc(source: Source, corpus: Corpus) -> Records:
 
 def _members(source: Source, corpus: Corpus) -> Records:
     """Read runs of members: one starts with a record, and goes on where a record does."""
-    with source.open() as file:
+    with source.open_seekable() as file:
         size = file.seek(0, io.SEEK_END)
         start: int | None = 0
         while start is not None and start < size and not source.ends_before(start):
@@ -65,7 +71,7 @@ def _stream(stream: Any, start: int, source: Source, corpus: Corpus) -> Records:
 
 
 def _plain(source: Source, corpus: Corpus) -> Records:
-    with source.open() as file, source.open() as probe:
+    with source.open_seekable() as file, source.open_seekable() as probe:
         size = file.seek(0, io.SEEK_END)
         start: int | None = 0
         while start is not None and start < size and not source.ends_before(start):
@@ -108,6 +114,8 @@ def _iterate(stream: Any, start: int) -> Iterator[WarcRecord]:
         except StopIteration:
             return
         except OSError as error:
+            if not is_of_the_content(error):
+                raise
             raise DamageError("bad-record", f"byte {start}", str(error)) from error
 
 

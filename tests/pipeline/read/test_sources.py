@@ -7,6 +7,7 @@ import hashlib
 import json
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from phrasemem.pipeline.documents import read_part
-from phrasemem.pipeline.read import Document, ReadError
+from phrasemem.pipeline.read import Document, ReadError, Source
 from phrasemem.pipeline.read.hub import read_hub, shard_count
 from phrasemem.pipeline.sources import find_pieces
 
@@ -31,6 +32,10 @@ def test_a_dataset_is_streamed_in_shards(tmp_path: Path, corpus) -> None:
     assert sorted(texts) == sorted(f"text {part} {row}" for part in range(4) for row in range(3))
     ids = [r.id for records in shards for r in records if isinstance(r, Document)]
     assert len(set(ids)) == 12
+    (tmp_path / "part-3.jsonl").write_text('{"text": "sound"}\n{oops\n')
+    records = [r for shard in range(2) for r in read_hub(source, shard, 2, settings)]
+    assert sum(isinstance(record, Document) for record in records) >= 9
+    assert [r.reason for r in records if not isinstance(r, Document)] == ["dataset-damaged"]
     with pytest.raises(ReadError, match="cannot open the dataset"):
         shard_count(settings, f"hf:{tmp_path / 'none'}")
 
@@ -88,8 +93,7 @@ def test_a_file_behind_a_url_is_a_source(tmp_path: Path, corpus, read) -> None:
         find_pieces([corpus(source="nonesuch://crawl/none.jsonl")], tmp_path)
 
 
-def test_a_web_server_that_cannot_go_back(tmp_path: Path, corpus, read) -> None:
-    """Python's own server knows no ranges: the file is read from its start, in one piece."""
+def test_a_file_behind_a_web_server(tmp_path: Path, corpus, read) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 1000))
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -105,6 +109,16 @@ def test_a_web_server_that_cannot_go_back(tmp_path: Path, corpus, read) -> None:
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
+
+
+def test_a_reader_that_goes_back_says_so_where_it_cannot(monkeypatch, tmp_path: Path) -> None:
+    class Streaming(BytesIO):
+        def seek(self, *_: object) -> int:
+            raise ValueError("Cannot seek streaming HTTP file")
+
+    monkeypatch.setattr(Source, "open", lambda self: Streaming(b"content"))
+    with pytest.raises(ReadError, match="cannot be asked for a part"):
+        Source("http://example.org/a.warc", "a").open_seekable()
 
 
 def test_files_of_one_name_stay_apart(tmp_path: Path, corpus) -> None:

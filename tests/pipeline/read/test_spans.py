@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phrasemem.pipeline.config import BuildConfig, Encoder, Reading
+from phrasemem.pipeline.corpus_stages import _read_jobs
 from phrasemem.pipeline.read import Source
 from phrasemem.pipeline.read.plain import DOCUMENT_BYTES
 from phrasemem.pipeline.read.spans import spans_of
+from phrasemem.pipeline.sources import find_pieces
 
 WORDS = [f"text {number} " + "more words " * (number * 7 % 13) for number in range(120)]
 
@@ -154,3 +157,28 @@ def test_a_dump_cut_anywhere_by_another_packer_is_entered_at_pages_only(tmp_path
         b"".join(bz2.compress(text[at : at + 1000]) for at in range(0, len(text), 1000))
     )
     assert spans_of(Source(str(path), "a"), "mediawiki-xml", 100) == [None]
+
+
+def test_only_corpora_without_a_budget_are_split(tmp_path: Path, corpus) -> None:
+    json_lines(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n')
+    names = {}
+    for budget in ({}, {"max_documents": 10}, {"max_bytes": 1000}, {"phrase_share": 0.1}):
+        for split in (1000, 2000, 1 << 26):
+            config = BuildConfig(
+                model="m",
+                encoder=Encoder(id="e"),
+                corpora=[corpus(source="*.jsonl", budget=budget)],
+                reading=Reading(split_bytes=split),
+            )
+            jobs = _read_jobs(config, find_pieces(config.corpora, tmp_path))
+            assert [job.key for job in jobs] == sorted({job.key for job in jobs})
+            assert {job.arguments["pieces_of_corpus"] for job in jobs} == {2}
+            names[*budget, split] = {job.key for job in jobs}
+    whole = {"000-000000-000000", "000-000001-000000"}
+    for budget in ("max_documents", "max_bytes"):
+        assert all(names[budget, split] == whole for split in (1000, 2000, 1 << 26))
+    assert names[1 << 26,] == names["phrase_share", 1 << 26] == whole
+    assert len(names[1000,]) > len(names[2000,]) > 5
+    # No part of one split is taken for a part of another.
+    assert names[1000,] & names[2000,] == {"000-000001-000000"}
