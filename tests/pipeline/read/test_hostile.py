@@ -118,6 +118,10 @@ def test_entities_are_never_expanded(tmp_path: Path, read, format) -> None:
     found = read(path, format)
     assert all(len(text) < 10 and "root" not in text for text in found.texts)
     assert len(found.texts) + len(found.bad) == 1
+    path.write_text(f'<?xml version="1.0"?>{BOMB}{content}'.replace("&l9;&f;", "&l0;"))
+    found = read(path, format)
+    assert "ha" not in "".join(found.texts)
+    assert len(found.texts) + len(found.bad) == 1
 
 
 @pytest.mark.parametrize("format", ["pubmed-xml", "jats-xml"])

@@ -60,7 +60,8 @@ JATS = """<?xml version="1.0"?>
 text.</p></abstract></article-meta></front>
 <body><sec><title>Start</title><p>As shown [<xref ref-type="bibr">1</xref>,
 <xref ref-type="bibr">2</xref>] in <xref ref-type="fig">Figure 1</xref>, <inline-formula>
-<mml:math><mml:mi>x</mml:mi></mml:math></inline-formula> holds.<fig><caption><p>No caption</p>
+<mml:math><mml:mi>x</mml:mi></mml:math> no <italic>formula</italic></inline-formula> holds.<fig>
+<caption><p>No caption</p>
 </caption></fig></p><table-wrap><table><tr><td>No cell</td></tr></table></table-wrap>
 <list><list-item><p>One point.</p></list-item></list></sec></body>
 <back><ref-list><ref><mixed-citation>No reference</mixed-citation></ref></ref-list></back>
