@@ -110,7 +110,8 @@ def test_entities_are_never_expanded(tmp_path: Path, read, format) -> None:
         "<ArticleTitle>A</ArticleTitle><Abstract><AbstractText>x&l9;&f;y</AbstractText></Abstract>"
         "</Article></MedlineCitation></PubmedArticle></PubmedArticleSet>",
         "jats-xml": "<article><body><p>x&l9;&f;y</p></body></article>",
-        "mediawiki-xml": "<mediawiki><page><title>T</title><ns>0</ns><id>1</id><revision><id>1</id>"
+        "mediawiki-xml": "<mediawiki><siteinfo><namespaces></namespaces></siteinfo>"
+        "<page><title>T</title><ns>0</ns><id>1</id><revision><id>1</id>"
         "<text>x&l9;&f;y</text></revision></page></mediawiki>",
     }[format]
     path = tmp_path / "a.xml"
