@@ -15,7 +15,22 @@ from phrasemem.memfmt.errors import PhraseMemError
 
 Kind = Literal["web", "encyclopedia", "science"]
 Format = Literal[
-    "auto", "json", "jsonl", "csv-zip", "text", "mediawiki-xml", "pubmed-xml", "hf-dataset"
+    "auto",
+    "arc",
+    "arrow",
+    "arxiv-jsonl",
+    "csv-zip",
+    "hf-dataset",
+    "html",
+    "jats-xml",
+    "json",
+    "jsonl",
+    "mediawiki-xml",
+    "parquet",
+    "pubmed-xml",
+    "s2orc-jsonl",
+    "text",
+    "warc",
 ]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -86,6 +101,15 @@ class Corpus(_Strict):
         return self
 
 
+class Reading(_Strict):
+    """How files are read. ``split_bytes`` never changes what the memory holds."""
+
+    # A longer line or record is left out: bounds the memory of a reader.
+    max_record_bytes: Annotated[int, Field(ge=1 << 10)] = 1 << 26
+    # A larger file is read by several tasks, where its format allows it.
+    split_bytes: Annotated[int, Field(gt=0)] = 1 << 26
+
+
 class Cleaning(_Strict):
     """Which documents are kept."""
 
@@ -141,6 +165,7 @@ class BuildConfig(_Strict):
     corpora: Annotated[list[Corpus], Field(min_length=1)]
     held_out: Share = 0.02
     seed: Annotated[int, Field(ge=0)] = 0
+    reading: Reading = Reading()
     cleaning: Cleaning = Cleaning()
     mining: Mining = Mining()
     # engram-1: spellings of a token that differ in case, accents or spaces are one in keys.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.config import BuildConfig
@@ -86,11 +87,12 @@ def read(
 
 def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
     jobs: list[Job] = []
-    for piece in pieces:
+    for ordinal, piece in enumerate(pieces):
         corpus = config.corpora[piece.corpus]
         shards = _shards(config, piece)
         siblings = sum(other.corpus == piece.corpus for other in pieces)
-        for shard in range(shards):
+        # A dataset has shards, a file has spans; there is one of the other.
+        for shard, span in product(range(shards), _spans(config, piece)):
             arguments = {
                 "corpus": corpus.model_dump(),
                 "name": piece.name,
@@ -99,9 +101,37 @@ def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
                 "shards": shards,
                 "pieces_of_corpus": siblings * shards,
                 "chunk_chars": config.partition_chars,
+                "span": span,
+                "max_record_bytes": config.reading.max_record_bytes,
             }
-            jobs.append(Job(f"{piece.corpus:03d}-{len(jobs):06d}", arguments))
+            key = f"{piece.corpus:03d}-{ordinal:06d}-{shard:06d}"
+            jobs.append(Job(key if span is None else f"{key}-{_named(span)}", arguments))
     return jobs
+
+
+def _named(span: tuple[int, int]) -> str:
+    """Name a span in the key of its part.
+
+    So a read that was stopped and goes on with spans of another size takes none for another, and
+    the size of spans need not be in the fingerprint.
+    """
+    return f"{span[0]:015d}-{span[1]:015d}"
+
+
+def _spans(config: BuildConfig, piece: Piece) -> list[tuple[int, int] | None]:
+    """Cut a large file into spans.
+
+    Not where the corpus has a budget: each file reads its share of it from its start, and a share
+    for each span would be other documents for another size of spans.
+    """
+    corpus = config.corpora[piece.corpus]
+    if piece.is_dataset or corpus.budget.max_documents or corpus.budget.max_bytes:
+        return [None]
+    from phrasemem.pipeline.read import Source, format_of
+    from phrasemem.pipeline.read.spans import spans_of
+
+    source = Source(piece.location, piece.name)
+    return spans_of(source, format_of(source, corpus.format), config.reading.split_bytes)
 
 
 def _shards(config: BuildConfig, piece: Piece) -> int:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from phrasemem.pipeline.config import Corpus
-from phrasemem.pipeline.read import Document, LeftOut, format_of, read_file
+from phrasemem.pipeline.read import Document, LeftOut, Records, Source, format_of, read_file
 from phrasemem.pipeline.read.hub import read_hub
+from phrasemem.pipeline.read.source import MAX_RECORD_BYTES
 from phrasemem.pipeline.stage import Report, appears
 
 CHUNK_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
@@ -30,8 +32,12 @@ def read_part(
     shards: int,
     pieces_of_corpus: int,
     chunk_chars: int,
+    span: tuple[int, int] | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Report:
     """Read one piece of a corpus and write it as chunks of about ``chunk_chars`` characters.
+
+    A piece is a file, a span of one, or a shard of a dataset.
 
     Returns
     -------
@@ -39,19 +45,18 @@ def read_part(
         ``chunks`` (names), ``documents``, ``chars``, ``left_out`` (counts by reason).
     """
     settings = Corpus.model_validate(corpus)
+    source = Source(location, name, span, max_record_bytes)
     left_out: Counter[str] = Counter()
-    bad: list[dict[str, str]] = []
     chunks: list[str] = []
     documents = chars = 0
-    records = _records(settings, name, location, shard, shards)
-    kept = _within_budget(_sort_out(records, name, left_out, bad), settings, pieces_of_corpus)
-    for chunk in _chunks(kept, chunk_chars):
-        chunks.append(f"{key}-{len(chunks):05d}")
-        write_chunk(folder / f"{chunks[-1]}.parquet", chunk)
-        documents += len(chunk)
-        chars += sum(len(document.text) for document in chunk)
-    if bad:
-        _write_quarantine(folder / f"{key}.quarantine.jsonl", bad)
+    with quarantine(folder / f"{key}.quarantine.jsonl", name) as set_aside:
+        records = _sort_out(_records(settings, source, shard, shards), left_out, set_aside)
+        kept = _within_budget(records, settings, pieces_of_corpus)
+        for chunk in _chunks(kept, chunk_chars):
+            chunks.append(f"{key}-{len(chunks):05d}")
+            write_chunk(folder / f"{chunks[-1]}.parquet", chunk)
+            documents += len(chunk)
+            chars += sum(len(document.text) for document in chunk)
     return {
         "chunks": chunks,
         "documents": documents,
@@ -60,20 +65,14 @@ def read_part(
     }
 
 
-def _records(
-    corpus: Corpus, name: str, location: str, shard: int, shards: int
-) -> Iterator[Document | LeftOut]:
-    if location.startswith("hf:"):
-        return read_hub(location, shard, shards, corpus)
-    path = Path(location)
-    return read_file(path, name, format_of(path, corpus.format), corpus)
+def _records(corpus: Corpus, source: Source, shard: int, shards: int) -> Records:
+    if source.location.startswith("hf:"):
+        return read_hub(source.location, shard, shards, corpus)
+    return read_file(source, format_of(source, corpus.format), corpus)
 
 
 def _sort_out(
-    records: Iterator[Document | LeftOut],
-    name: str,
-    left_out: Counter[str],
-    bad: list[dict[str, str]],
+    records: Records, left_out: Counter[str], set_aside: Callable[[LeftOut], None]
 ) -> Iterator[Document]:
     for record in records:
         if isinstance(record, Document):
@@ -81,14 +80,28 @@ def _sort_out(
             continue
         left_out[record.reason] += 1
         if record.bad:
-            bad.append(
-                {
-                    "file": name,
-                    "where": record.where,
-                    "reason": record.reason,
-                    "detail": record.detail[:200],
-                }
-            )
+            set_aside(record)
+
+
+@contextmanager
+def quarantine(path: Path, name: str) -> Iterator[Callable[[LeftOut], None]]:
+    """Yield a function that writes a bad record of file ``name`` down; without one, no file."""
+    with ExitStack() as stack:
+        files: list[TextIO] = []
+
+        def set_aside(record: LeftOut) -> None:
+            if not files:
+                temporary = stack.enter_context(appears(path))
+                files.append(stack.enter_context(temporary.open("w", encoding="utf-8")))
+            line = {
+                "file": name,
+                "where": record.where,
+                "reason": record.reason,
+                "detail": record.detail[:200],
+            }
+            files[0].write(json.dumps(line, sort_keys=True) + "\n")
+
+        yield set_aside
 
 
 def _within_budget(
@@ -138,9 +151,3 @@ def _encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
-
-
-def _write_quarantine(path: Path, bad: list[dict[str, str]]) -> None:
-    with appears(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for record in bad:
-            file.write(json.dumps(record, sort_keys=True) + "\n")

@@ -82,11 +82,14 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     model = {"model": tokenizer_identity(config.model)}
 
     read = Stage(
-        "read", 1,
+        "read", 2,
         {
             "corpora": [_reading(config, index) for index in range(len(corpora))],
             "partition_chars": config.partition_chars,
-            "libraries": _versions("lxml", "mwparserfromhell", "mwxml"),
+            "max_record_bytes": config.reading.max_record_bytes,
+            "libraries": _versions(
+                "FastWARC", "lxml", "mwparserfromhell", "mwxml", "Resiliparse", "warcio"
+            ),
         },
         {f"{corpora[piece.corpus].name}/{piece.name}": piece.identity for piece in pieces},
     )  # fmt: skip

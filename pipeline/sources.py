@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phrasemem import artifacts
 from phrasemem.pipeline.config import Corpus
-from phrasemem.pipeline.read import ReadError, format_of
+from phrasemem.pipeline.read import ReadError, Source, format_of
 from phrasemem.pipeline.read.hub import SCHEME
+from phrasemem.pipeline.read.source import file_system, is_url
 
+_LOCAL = "file://"
 _WILDCARD = re.compile(r"[*?\[]")
 
 
@@ -24,11 +28,13 @@ class Piece:
     corpus : int
         Position of its corpus in the configuration.
     name : str
-        Its file name, or the dataset's name: the same on every machine.
+        Its file name, below the folder that a glob starts from, or the dataset's name: the same
+        on every machine.
     location : str
-        Local path, or ``hf:NAME``.
+        Local path, fsspec URL, or ``hf:NAME``.
     identity : str
-        ``sha256:...`` of the file; of a dataset its name, configuration, split and revision.
+        ``sha256:...`` of the file; of a remote one without a given checksum what its server says
+        of it; of a dataset its name, configuration, split and revision.
     """
 
     corpus: int
@@ -62,7 +68,19 @@ def find_pieces(corpora: list[Corpus], base: Path) -> list[Piece]:
     for index, corpus in enumerate(corpora):
         for source, checksum in zip(corpus.sources, corpus.checksums, strict=True):
             pieces += _of_source(index, corpus, source, checksum, base)
-    return pieces
+    return _distinct(pieces)
+
+
+def _distinct(pieces: Sequence[Piece]) -> list[Piece]:
+    """Give each file of a corpus a name of its own: ids and fingerprints are made of it."""
+    seen: Counter[tuple[int, str]] = Counter()
+    distinct = []
+    for piece in pieces:
+        seen[piece.corpus, piece.name] += 1
+        copies = seen[piece.corpus, piece.name]
+        name = piece.name if copies == 1 else f"{piece.name}~{copies}"
+        distinct.append(replace(piece, name=name))
+    return distinct
 
 
 def _of_source(
@@ -72,36 +90,71 @@ def _of_source(
         described = f"{source}|{corpus.config}|{corpus.split}|{corpus.revision}"
         yield Piece(index, source.removeprefix(SCHEME), source, described)
         return
-    for path in _paths(corpus, source, checksum, base):
-        format_of(path, corpus.format)
-        found = artifacts.sha256_of(path)
-        if checksum not in (None, found):
-            raise ReadError(
-                f"the checksum of a source of corpus {corpus.name!r} differs",
-                where=path,
-                expected=checksum,
-                found=found,
-            )
-        yield Piece(index, path.name, str(path), f"sha256:{found}")
+    found = dict(_places(corpus, source, base))
+    if not found:
+        raise ReadError(f"corpus {corpus.name!r} has no such file", where=source)
+    if checksum is not None and len(found) > 1:
+        raise ReadError(
+            f"corpus {corpus.name!r} has one sha256 for {len(found)} files", where=source
+        )
+    for name, location in sorted(found.items()):
+        format_of(Source(location, name), corpus.format)
+        yield Piece(index, name, location, _identity(corpus, location, checksum))
 
 
-def _paths(corpus: Corpus, source: str, checksum: str | None, base: Path) -> list[Path]:
+def _places(corpus: Corpus, source: str, base: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and location of each file: below the folder that a glob starts from."""
     if artifacts.is_reference(source):
-        return [artifacts.fetch(source)]
-    pattern = (base / Path(source).expanduser()).absolute()
+        path = artifacts.fetch(source)
+        yield path.name, str(path)
+        return
+    if is_url(source) and not source.startswith(_LOCAL):
+        yield from _remote(source)
+        return
+    pattern = (base / Path(source.removeprefix(_LOCAL)).expanduser()).absolute()
     if not _WILDCARD.search(source):
-        paths = [pattern]
-    else:
-        root = Path(pattern.anchor)
-        found = root.glob(str(pattern.relative_to(root)))
-        paths = sorted(path for path in found if path.is_file())
-    missing = [path for path in paths if not path.is_file()]
-    if missing or not paths:
+        if not pattern.is_file():
+            raise ReadError(f"corpus {corpus.name!r} has no such file", where=pattern)
+        yield pattern.name, str(pattern)
+        return
+    fixed = next(parent for parent in pattern.parents if not _WILDCARD.search(str(parent)))
+    for path in fixed.glob(str(pattern.relative_to(fixed))):
+        if path.is_file():
+            yield path.relative_to(fixed).as_posix(), str(path)
+
+
+def _remote(source: str) -> Iterator[tuple[str, str]]:
+    system, path = file_system(source)
+    if not _WILDCARD.search(path):
+        yield path.rpartition("/")[2], source
+        return
+    fixed = path[: _WILDCARD.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    for found in system.glob(path):
+        yield found.removeprefix(fixed).lstrip("/"), system.unstrip_protocol(found)
+
+
+def _identity(corpus: Corpus, location: str, checksum: str | None) -> str:
+    """Return what changes with the content: the SHA-256, or what a server says of the file."""
+    if is_url(location) and checksum is None:
+        system, path = file_system(location)
+        try:
+            return f"fsspec:{system.checksum(path)}"
+        except OSError as error:
+            raise ReadError(
+                f"corpus {corpus.name!r} has no such file: {error}", where=location
+            ) from error
+    found = sha256_of(location)
+    if checksum not in (None, found):
         raise ReadError(
-            f"corpus {corpus.name!r} has no such file", where=missing[0] if missing else pattern
+            f"the checksum of a source of corpus {corpus.name!r} differs",
+            where=location,
+            expected=checksum,
+            found=found,
         )
-    if checksum is not None and len(paths) > 1:
-        raise ReadError(
-            f"corpus {corpus.name!r} has one sha256 for {len(paths)} files", where=pattern
-        )
-    return paths
+    return f"sha256:{found}"
+
+
+def sha256_of(location: str) -> str:
+    """Return the SHA-256 of a file, here or behind a URL, in hexadecimal."""
+    with Source(location, location).open() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from phrasemem.pipeline.config import Corpus
 from phrasemem.pipeline.read.document import Document, LeftOut, ReadError
-from phrasemem.pipeline.read.structured import from_record
+from phrasemem.pipeline.read.records import from_record
 
 SCHEME = "hf:"
+# What the readers of datasets raise on a file that is not what its name says, or cut short.
+_DAMAGE = (ValueError, EOFError, zlib.error, pa.ArrowException)
 
 
 def shard_count(corpus: Corpus, source: str) -> int:
@@ -22,8 +27,15 @@ def read_hub(source: str, shard: int, shards: int, corpus: Corpus) -> Iterator[D
     dataset = _open(corpus, source)
     if shards > 1:
         dataset = dataset.shard(num_shards=shards, index=shard)
-    for ordinal, record in enumerate(dataset):
-        yield from_record(record, corpus, ordinal, f"{shard}/{shards}#{ordinal}")
+    ordinal = -1
+    try:
+        for ordinal, record in enumerate(dataset):
+            yield from_record(record, corpus, f"{shard}/{shards}#{ordinal}", f"record {ordinal}")
+    except _DAMAGE as error:
+        # A network that fails raises OSErrors, and stops the build: it must not look like an end.
+        yield LeftOut(
+            "dataset-damaged", f"{shard}/{shards}, after record {ordinal}", detail=str(error)
+        )
 
 
 def _open(corpus: Corpus, source: str) -> Any:

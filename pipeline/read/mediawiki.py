@@ -1,84 +1,86 @@
-"""MediaWiki XML dumps: articles as plain text, without markup."""
+"""MediaWiki XML dumps: the articles, as plain text."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+import io
+from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import ParseError
 
 import mwparserfromhell
 import mwxml
-from mwparserfromhell.nodes import (
-    ExternalLink,
-    Heading,
-    HTMLEntity,
-    Node,
-    Tag,
-    Text,
-    Wikilink,
-)
-from mwparserfromhell.wikicode import Wikicode
 
 from phrasemem.pipeline.config import Corpus
-from phrasemem.pipeline.read.document import Document, LeftOut, ReadError
+from phrasemem.pipeline.read.document import DamageError, Document, LeftOut, Records
+from phrasemem.pipeline.read.mediawiki_pages import OPEN, name_of, pages_of
 from phrasemem.pipeline.read.opening import opened
+from phrasemem.pipeline.read.source import Source
+from phrasemem.pipeline.read.wikitext import wikitext_to_text
 
-_NOT_TEXT_TAGS = frozenset(
-    (
-        "ref",
-        "references",
-        "table",
-        "gallery",
-        "math",
-        "chem",
-        "code",
-        "syntaxhighlight",
-        "source",
-        "pre",
-        "timeline",
-        "score",
-        "imagemap",
-        "hiero",
-        "graph",
-        "mapframe",
-        "templatestyles",
-    )
-)
-# Links into these namespaces are pictures or bookkeeping, not words of the sentence.
-_NOT_TEXT_LINK = re.compile(r"\s*(?:file|image|category|media)\s*:", re.IGNORECASE)
-_LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:\S")
-_LAST_SECTIONS = frozenset(
-    (
-        "references",
-        "external links",
-        "see also",
-        "further reading",
-        "notes",
-        "bibliography",
-        "sources",
-        "footnotes",
-        "citations",
-        "works cited",
-        "notes and references",
-        "references and notes",
-    )
-)
-_STYLE = re.compile(r"'{2,5}")
-_MAGIC_WORD = re.compile(r"__[A-Z]+__")
-# What a removed template leaves: "Toronto (, ) is".
-_EMPTY_BRACKETS = re.compile(r" ?\([\s,;:]*\)")
+_BATCH = 32
+_MOST_HEAD = 1 << 20
+# What mwxml raises on a page that is no page.
+_BAD_PAGE = (ParseError, mwxml.errors.MalformedXML, ValueError, KeyError, TypeError, AttributeError)
 
 
-def read_mediawiki(path: Path, name: str, corpus: Corpus) -> Iterator[Document | LeftOut]:
-    """Read the articles of a dump (plain, gzip or bzip2); the latest revision of each."""
-    with opened(path) as file:
-        try:
-            for page in mwxml.Dump.from_file(file).pages:
-                yield _page(page, corpus)
-        except (ParseError, mwxml.errors.MalformedXML) as error:
-            raise ReadError(f"not a MediaWiki dump, or cut short: {error}", where=path) from error
+def read_mediawiki(source: Source, corpus: Corpus) -> Records:
+    """Read the articles of a dump (plain or compressed); the latest revision of each.
+
+    Pages are found by their tags and parsed a few at a time, so that a damaged one costs itself.
+    """
+    head = _head(source)
+    if head is None:
+        yield LeftOut("not-a-mediawiki-dump", "byte 0")
+        return
+    batch: list[bytes] = []
+    try:
+        for page in pages_of(source):
+            if isinstance(page, bytes):
+                batch.append(page)
+            # What is left out comes in its place: the order must not depend on the batches.
+            if isinstance(page, LeftOut) or len(batch) == _BATCH:
+                yield from _articles(head, batch, corpus)
+                batch = []
+            if isinstance(page, LeftOut):
+                yield page
+    except DamageError as damage:
+        yield from _articles(head, batch, corpus)
+        raise damage
+    yield from _articles(head, batch, corpus)
+
+
+def _head(source: Source) -> bytes | None:
+    """Return what stands before the first page: the names of the wiki and its namespaces.
+
+    A document type, and so every entity that it defines, is not taken along.
+    """
+    head = b""
+    try:
+        with opened(source) as file:
+            while OPEN not in head and len(head) < _MOST_HEAD and (block := file.read1(1 << 16)):
+                head += block
+    except DamageError:
+        pass  # met again while the pages are read
+    start = head.find(b"<mediawiki")
+    return None if start < 0 else head[start:].partition(OPEN)[0]
+
+
+def _articles(head: bytes, pages: Sequence[bytes], corpus: Corpus) -> Records:
+    if not pages:
+        return
+    try:
+        yield from list(_parsed(head, pages, corpus))
+    except _BAD_PAGE as error:
+        if len(pages) > 1:
+            for page in pages:
+                yield from _articles(head, [page], corpus)
+            return
+        yield LeftOut("bad-xml", name_of(pages[0]), detail=str(error))
+
+
+def _parsed(head: bytes, pages: Sequence[bytes], corpus: Corpus) -> Iterator[Document | LeftOut]:
+    document = b"".join((head, *pages, b"</mediawiki>"))
+    for page in mwxml.Dump.from_file(io.BytesIO(document)).pages:
+        yield _page(page, corpus)
 
 
 def _page(page: mwxml.Page, corpus: Corpus) -> Document | LeftOut:
@@ -99,64 +101,3 @@ def _page(page: mwxml.Page, corpus: Corpus) -> Document | LeftOut:
     except (mwparserfromhell.parser.ParserError, RecursionError) as error:
         return LeftOut("bad-wikitext", where, detail=str(error))
     return Document(str(page.id), corpus.name, corpus.kind, page.title, text)
-
-
-def wikitext_to_text(source: str) -> str:
-    """Return the running text of wikitext.
-
-    Templates, tables, references, pictures, formulas and the closing sections (references,
-    external links, ...) are removed; links and headings keep their words.
-    """
-    code = mwparserfromhell.parse(source, skip_style_tags=True)
-    parts: list[str] = []
-    for node in code.nodes:
-        if isinstance(node, Heading):
-            title = _text(node.title).strip()
-            if title.lower() in _LAST_SECTIONS:
-                break
-            parts.append(f"\n{title}\n")
-        else:
-            parts.append(_node_text(node))
-    text = _STYLE.sub("", "".join(parts))
-    return _EMPTY_BRACKETS.sub("", _MAGIC_WORD.sub("", text)).strip()
-
-
-def _text(code: Wikicode | None) -> str:
-    return "" if code is None else "".join(_node_text(node) for node in code.nodes)
-
-
-def _node_text(node: Node) -> str:
-    for kind, text_of in _TEXT_OF.items():
-        if isinstance(node, kind):
-            return text_of(node)
-    return ""  # templates, their arguments and comments
-
-
-def _link_text(link: Wikilink) -> str:
-    target = str(link.title)
-    if _NOT_TEXT_LINK.match(target) or (link.text is None and _LANGUAGE_LINK.match(target)):
-        return ""
-    return _text(link.text) if link.text is not None else target.lstrip(":")
-
-
-def _tag_text(tag: Tag) -> str:
-    name = str(tag.tag).strip().lower()
-    if name in _NOT_TEXT_TAGS:
-        return ""
-    if name in ("br", "hr", "li", "dt", "dd"):
-        return f"\n{_text(tag.contents)}"
-    return _text(tag.contents)
-
-
-def _heading_text(heading: Heading) -> str:
-    return f"\n{_text(heading.title).strip()}\n"
-
-
-_TEXT_OF: dict[type[Node], Callable[[Any], str]] = {
-    Text: lambda node: str(node.value),
-    Wikilink: _link_text,
-    ExternalLink: lambda node: _text(node.title),
-    HTMLEntity: lambda node: str(node.normalize()),
-    Tag: _tag_text,
-    Heading: _heading_text,
-}

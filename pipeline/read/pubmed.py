@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 from lxml import etree
 
 from phrasemem.pipeline.config import Corpus
-from phrasemem.pipeline.read.document import Document, LeftOut, ReadError
+from phrasemem.pipeline.read.bounded import Bounded
+from phrasemem.pipeline.read.document import Document, LeftOut, Records
 from phrasemem.pipeline.read.opening import opened
+from phrasemem.pipeline.read.source import Source
 
 _ARTICLE = "PubmedArticle"
 _DELETED = "DeleteCitation"
@@ -17,16 +16,18 @@ _DELETED = "DeleteCitation"
 _TEXT = etree.XPath(".//text()")
 
 
-def read_pubmed(path: Path, name: str, corpus: Corpus) -> Iterator[Document | LeftOut]:
+def read_pubmed(source: Source, corpus: Corpus) -> Records:
     """Read the citations that have an abstract; no entity is expanded, no DTD loaded.
 
     ``Language`` is the language of the article: the abstract of an article in French is
     English in all but a few. So the language is not judged here but by detection, later.
     """
     deleted: set[str] = set()
-    with opened(path) as file:
+    records = 0
+    with opened(source) as file:
+        content = Bounded(file, source.max_record_bytes)
         events = etree.iterparse(
-            file,
+            content,
             events=("end",),
             tag=(_ARTICLE, _DELETED),
             resolve_entities=False,
@@ -41,8 +42,10 @@ def read_pubmed(path: Path, name: str, corpus: Corpus) -> Iterator[Document | Le
                 else:
                     yield _citation(element, corpus)
                 _forget(element)
+                content.record_ended()
+                records += 1
         except etree.XMLSyntaxError as error:
-            raise ReadError(f"not PubMed XML, or cut short: {error}", where=path) from error
+            yield LeftOut("bad-xml", f"after record {records}", detail=str(error))
     for pmid in sorted(deleted):
         yield LeftOut("deleted-citation", f"PMID {pmid}", bad=False)
 

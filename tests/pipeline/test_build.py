@@ -232,8 +232,10 @@ def test_the_manifest_carries_licences_tokenizer_and_encoder(
 def test_one_and_two_workers_and_none_give_the_same_bytes(
     world: Any, built: tuple[Path, BuildReport], tmp_path: Path, cli: Any, contents: Any
 ) -> None:
-    config = world.write("workers")
-    for workers in (1, 2):
+    whole = world.write("workers")
+    # Two workers share a file: how it is split is no part of what is built.
+    split = world.write("split", reading={"split_bytes": 5000})
+    for workers, config in ((1, whole), (2, split)):
         done = cli(
             *("build", "--config", config, "--out", tmp_path / f"m{workers}", "--no-calibrate"),
             *("--work", tmp_path / f"w{workers}", "--workers", workers),
