@@ -140,3 +140,8 @@ def _encoder(reference: str, compute: str) -> Any:
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise EncoderError(f"cannot load the encoder {reference}: {first}") from error
+
+
+def dimension_of(encoder: str, compute: str) -> int:
+    """Return how many numbers a vector of an encoder has, by making one."""
+    return int(encode(["a"], _encoder(encoder, compute), 1).shape[1])

@@ -94,7 +94,14 @@ def by_hand(
     held = sum(holders) / len(holders) if holders else 0.0
     cvalue = math.log2(len(gram)) * (times - held)
     spread = math.log(1 + documents[gram]) / math.log(1 + times)
-    final = max(npmi, 0) * math.log2(1 + max(cvalue, 0)) * spread
+    free = 1 + min(entropies.get(gram, (0, 0)))
+    worded = math.prod(
+        score.FACTORS[name] ** number for name, number in wording_by_hand(gram).items()
+    )
+    final = {
+        "keyphrase": max(npmi, 0) ** 1.5 * math.log2(1 + times) * spread * free * worded,
+        "collocation": max(npmi, 0) * math.log2(1 + max(cvalue, 0)) * spread,
+    }[formula]
     return {"npmi": npmi, "llr": min(ratios), "cvalue": cvalue, "score": final}
 
 
