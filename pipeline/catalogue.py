@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -20,12 +20,18 @@ from phrasemem.pipeline.boundaries import token_texts
 from phrasemem.pipeline.catalogue_table import ENTROPIES, catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.score import load, measure
+from phrasemem.pipeline.scored_table import (
+    REPLACEMENT,
+    SCORED_FILE,
+    sequences,
+    texts_of,
+    write_scored,
+)
 from phrasemem.pipeline.single_tokens import single_rows
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.unigrams import read_unigrams
 from phrasemem.pipeline.words import word_table
 
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MEASURES = ", ".join(("npmi", "llr", "cvalue", *ENTROPIES, "score"))
 
 
@@ -95,6 +101,7 @@ def score_part(
             nested_share=nested_share,
         )
         choice.choose(database, shares, max_phrases)
+        write_scored(folder / SCORED_FILE, database, corpora, n_max, tokenizer, carried)
         report = _homes(database, corpora)
         rows = single_rows(
             single,
@@ -111,6 +118,7 @@ def score_part(
     return {
         **report,
         "phrases": phrases,
+        "max_phrases": max_phrases,
         "single": kept,
         "undecodable": report["chosen"] - phrases,
         "undecodable_single": len(rows) - kept,
@@ -138,9 +146,7 @@ def _phrases(
 ) -> pa.RecordBatchReader:
     tokens = ", ".join((*carried, *(f"t{place}" for place in range(n_max))))
     counts = ", ".join(
-        f"{sums}_{corpus}"
-        for sums in ("count", "documents")
-        for corpus in range(len(corpora))
+        f"{sums}_{corpus}" for sums in ("count", "documents") for corpus in range(len(corpora))
     )
     query = (
         f"SELECT id, n, {tokens}, count, documents, {counts}, {_MEASURES} "
@@ -178,9 +184,9 @@ def _described(
     tokenizer: Any,
     first_row: int,
 ) -> pa.Table:
-    keys = _sequences(table, "t", n_max)
-    texts = _texts(table, keys, n_max, tokenizer)
-    sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
+    keys = sequences(table, "t", n_max)
+    texts = texts_of(table, keys, n_max, tokenizer)
+    sound = np.array([REPLACEMENT not in text for text in texts], np.bool_)
     columns = {
         "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
         "text": [text.strip() for text, good in zip(texts, sound, strict=True) if good],
@@ -195,19 +201,3 @@ def _described(
     for name in ("npmi", "llr", "cvalue", *ENTROPIES, "score"):
         columns[name] = kept[name]
     return pa.table(columns)
-
-
-def _texts(table: pa.Table, keys: list[list[int]], n_max: int, tokenizer: Any) -> list[str]:
-    """Return the texts of keys; of folded ones what stood where they first occurred."""
-    if "text" in table.column_names:
-        return cast(list[str], table["text"].to_pylist())
-    # A single token has the text of its id.
-    spelled = _sequences(table, "s", n_max) if "s0" in table.column_names else keys
-    decode = tokenizer.backend_tokenizer.decode_batch
-    return cast(list[str], decode(spelled, skip_special_tokens=False))
-
-
-def _sequences(table: pa.Table, column: str, n_max: int) -> list[list[int]]:
-    lengths = table["n"].to_pylist()
-    matrix = np.stack([table[f"{column}{place}"].to_numpy() for place in range(n_max)], axis=1)
-    return [row[:length] for row, length in zip(matrix.tolist(), lengths, strict=True)]

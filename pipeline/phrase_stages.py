@@ -54,24 +54,11 @@ def catalogue_of(
     reports: list[CorpusReport],
     earlier: Earlier | None = None,
 ) -> Catalogue:
-    """Count n-grams, choose phrases and embed them.
+    """Choose phrases and embed them.
 
     Corpora come after those of the memory ``earlier``; phrases that it has keep their vectors.
     """
-    store = earlier.store if earlier is not None else None
-    buckets = store.buckets if store is not None else bucket_count(len(tokenized.chunks))
-    count_hashes(config, plan, tokenized.chunks, buckets, engine)
-    sum_unigrams(config, plan, tokenized, engine, earlier)
-    if not keeps_all(plan):
-        find_survivors(config, plan, tokenized.chunks, buckets, engine)
-    count_exactly(config, plan, tokenized.chunks, buckets, engine, earlier)
-    if keeps_store(config, earlier):
-        fill_store(config, plan, tokenized.chunks, buckets, engine, store)
-    merge_candidates(config, plan, tokenized.chunks, buckets, engine, earlier)
-    if not keeps_all(plan):
-        keys = [_bucket_key(bucket) for bucket in range(buckets)]
-        branch(config, plan, tokenized.chunks, keys, engine, _BUCKET_MEMORY)
-    chosen = score(config, plan, buckets, engine, reports, earlier)
+    chosen, buckets = choose_phrases(config, plan, tokenized, engine, reports, earlier)
     vectors, dim = embed(config, plan, chosen["phrases"] + chosen["single"], engine, earlier)
     return Catalogue(
         path=engine.file(plan.score, "catalogue.parquet"),
@@ -87,6 +74,32 @@ def catalogue_of(
         dim=dim,
         store=[engine.file(plan.store, f"{_bucket_key(b)}.parquet") for b in range(buckets)],
     )
+
+
+def choose_phrases(
+    config: BuildConfig,
+    plan: Plan,
+    tokenized: Tokenized,
+    engine: Engine,
+    reports: list[CorpusReport],
+    earlier: Earlier | None = None,
+) -> tuple[Report, int]:
+    """Count n-grams and choose phrases: the report of the stage ``score``, and the buckets."""
+    store = earlier.store if earlier is not None else None
+    buckets = store.buckets if store is not None else bucket_count(len(tokenized.chunks))
+    count_hashes(config, plan, tokenized.chunks, buckets, engine)
+    sum_unigrams(config, plan, tokenized, engine, earlier)
+    if not keeps_all(plan):
+        find_survivors(config, plan, tokenized.chunks, buckets, engine)
+    count_exactly(config, plan, tokenized.chunks, buckets, engine, earlier)
+    if keeps_store(config, earlier):
+        fill_store(config, plan, tokenized.chunks, buckets, engine, store)
+    merge_candidates(config, plan, tokenized.chunks, buckets, engine, earlier)
+    if not keeps_all(plan):
+        keys = [_bucket_key(bucket) for bucket in range(buckets)]
+        branch(config, plan, tokenized.chunks, keys, engine, _BUCKET_MEMORY)
+    chosen = score(config, plan, buckets, engine, reports, earlier)
+    return chosen, buckets
 
 
 def keeps_all(plan: Plan) -> bool:

@@ -134,15 +134,12 @@ def run_stages(
 ) -> BuildReport:
     """Run the stages from top to bottom; the corpora come after those of ``earlier``."""
     with (
-        _locked(where.work),
+        locked(where.work),
         Executor(where.workers, where.scheduler, where.work / ".dask") as executor,
         PeakMemory() as memory,
     ):
         engine = Engine(where.work, executor, where.reporter, memory)
-        reports = [
-            CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
-            for c in config.corpora
-        ]
+        reports = empty_reports(config)
         known = known_documents(plan, engine, earlier)
         tokenized = tokenized_corpora(config, plan, pieces, engine, reports, known)
         catalogue = catalogue_of(config, plan, tokenized, engine, reports, earlier)
@@ -157,6 +154,14 @@ def run_stages(
         single=catalogue.single,
         notes=inexactness(extended),
     )
+
+
+def empty_reports(config: BuildConfig) -> list[CorpusReport]:
+    """Return a report of each corpus, to be filled by the stages."""
+    return [
+        CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
+        for c in config.corpora
+    ]
 
 
 def _pack(
@@ -219,7 +224,7 @@ def _header(
 
 
 @contextmanager
-def _locked(work: Path) -> Iterator[None]:
+def locked(work: Path) -> Iterator[None]:
     """Keep a second build out of the work folder."""
     work.mkdir(parents=True, exist_ok=True)
     try:

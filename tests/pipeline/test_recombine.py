@@ -100,7 +100,11 @@ def table_of(memory: Path) -> dict[Key, dict[str, Any]]:
 
 def known(row: dict[str, Any]) -> dict[str, Any]:
     """What a row says of its phrase that depends on no other phrase."""
-    return {k: v for k, v in row.items() if k not in {"row", "llr", "cvalue", "left_entropy", "right_entropy", "score"}}
+    return {
+        k: v
+        for k, v in row.items()
+        if k not in {"row", "llr", "cvalue", "left_entropy", "right_entropy", "score"}
+    }
 
 
 def held_out(memory: Path) -> list[dict[str, str]]:
