@@ -1,6 +1,6 @@
 """Human keyphrases among the best phrases of a collection, beside gensim and plain frequency.
 
-    python -m benchmarks.quality.keyphrases [--data FOLDER] [--half dev|test]
+    python -m benchmarks.quality.keyphrases [--data FOLDER] [--collection NAME]
 
 Each collection of SemEval-2017 and 500N-KPCrowd is mined as a corpus. Its gold keyphrases of two
 words or more that stand in their document, lower-cased, are looked for among the best N phrases
@@ -8,12 +8,14 @@ of each system: all get the same text, as it is and lower-cased, and count what 
 more. gensim's Phrases run with both scorers, one to three passes, with and without connector
 words, over sentences and over runs between marks; of these, and of the frequency lists with and
 without stop words at the edges, the best at each N is the rival. Gold keys of every second
-document are for development, those of the others are the test.
+document were for development, those of the others are the test; ``collocation`` is the project's
+other formula.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import re
@@ -41,29 +43,29 @@ _MARK = re.compile(r"[^\w\s'\u2019-]+|\n+|\s-+\s")
 
 @dataclass(frozen=True)
 class Collection:
-    """Texts of documents and, of those in the half that is judged, their gold keyphrases."""
+    """Texts of documents, and the gold keyphrases of each half of them."""
 
     name: str
     texts: list[str]
-    gold: frozenset[str]
+    gold: dict[str, set[str]]
 
     def lower(self) -> Collection:
         """Return the same with lower-cased texts."""
         return replace(self, texts=[text.lower() for text in self.texts])
 
 
-def read_collection(path: Path, half: str) -> Collection:
-    """Read a zip file of ``docsutf8`` and ``keys``; ``half`` is ``dev`` or ``test``."""
-    gold: set[str] = set()
+def read_collection(path: Path) -> Collection:
+    """Read a zip file of ``docsutf8`` and ``keys``."""
+    gold: dict[str, set[str]] = {"dev": set(), "test": set()}
     texts = []
     with zipfile.ZipFile(path) as archive:
         names = sorted(n for n in archive.namelist() if "/docsutf8/" in n and n.endswith(".txt"))
         for number, name in enumerate(names):
             texts.append(archive.read(name).decode(errors="replace"))
-            if number % 2 == (half == "test"):
-                keys = archive.read(name.replace("docsutf8", "keys")[:-3] + "key")
-                gold.update(_present(keys.decode(errors="replace").splitlines(), texts[-1]))
-    return Collection(path.stem, texts, frozenset(gold))
+            keys = archive.read(name.replace("docsutf8", "keys")[:-3] + "key")
+            half = gold["test" if number % 2 else "dev"]
+            half.update(_present(keys.decode(errors="replace").splitlines(), texts[-1]))
+    return Collection(path.stem, texts, gold)
 
 
 def _present(keys: list[str], text: str) -> Iterator[str]:
@@ -79,14 +81,13 @@ def normal(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def found(ranked: list[str], gold: frozenset[str]) -> list[float]:
-    """Return the share of gold phrases among the first N, for each budget."""
-    phrases = [normal(text) for text in ranked[: max(BUDGETS)]]
-    return [len(gold.intersection(phrases[:budget])) / len(gold) for budget in BUDGETS]
+def share_found(ranked: list[str], gold: set[str], budget: int) -> float:
+    """Return the per cent of gold phrases among the first of a list."""
+    return 100 * len(gold.intersection(map(normal, ranked[:budget]))) / len(gold)
 
 
-def mined(collection: Collection, folder: Path, formula: str) -> list[str]:
-    """Rank all candidates as a build does; those that break a rule come last."""
+def mined(collection: Collection, folder: Path) -> tuple[list[str], list[str]]:
+    """Rank all candidates by ``keyphrase`` and by ``collocation``; what breaks a rule is last."""
     import duckdb
 
     from phrasemem.pipeline.config import BuildConfig, load_config
@@ -102,7 +103,7 @@ def mined(collection: Collection, folder: Path, formula: str) -> list[str]:
             "encoder": {"id": demo.encoder.id},
             "held_out": 0.0,
             "cleaning": {"min_chars": 0},
-            "mining": {"min_count": MIN_COUNT, "min_documents": 1, "score": formula},
+            "mining": {"min_count": MIN_COUNT, "min_documents": 1},
             "corpora": [
                 {
                     "name": "texts",
@@ -115,11 +116,16 @@ def mined(collection: Collection, folder: Path, formula: str) -> list[str]:
         }
     )
     scored = mine(config, quiet(folder / "work", 0), folder).scored
-    query = (
-        f"SELECT text FROM read_parquet('{scored}') "
-        "ORDER BY (place IS NOT NULL) DESC, score DESC, row"
+    spread = "ln(1 + documents) / ln(1 + count)"
+    other = f"greatest(npmi, 0) * log2(1 + greatest(cvalue, 0)) * {spread}"
+    first, second = (
+        duckdb.sql(
+            f"SELECT text FROM read_parquet('{scored}') "
+            f"ORDER BY (place IS NOT NULL) DESC, {formula} DESC, row LIMIT {max(BUDGETS)}"
+        ).fetchall()
+        for formula in ("score", other)
     )
-    return [row[0] for row in duckdb.sql(query).fetchall()]
+    return [row[0] for row in first], [row[0] for row in second]
 
 
 def word_runs(collection: Collection, between: re.Pattern[str]) -> list[list[str]]:
@@ -145,10 +151,8 @@ def frequent(runs: list[list[str]], *, stop_words_at_edges: bool) -> list[str]:
     return [" ".join(words) for _, words in sorted(kept)]
 
 
-def gensim_phrases(
-    runs: list[list[str]], scoring: str, passes: int, *, connectors: bool
-) -> list[str]:
-    """Return what ``passes`` passes of gensim's Phrases find, by their scores.
+def gensim_phrases(runs: list[list[str]], scoring: str, *, connectors: bool) -> Iterator[list[str]]:
+    """Yield what one, two and three passes of gensim's Phrases find, by their scores.
 
     Every pair is listed; a pass hands on those above gensim's default threshold (10; 0.5 for
     ``npmi``) as one word.
@@ -156,7 +160,7 @@ def gensim_phrases(
     from gensim.models.phrases import ENGLISH_CONNECTOR_WORDS, Phrases
 
     best: dict[str, float] = {}
-    for _ in range(passes):
+    for _ in range(3):
         model = Phrases(
             runs,
             min_count=MIN_COUNT,
@@ -167,77 +171,76 @@ def gensim_phrases(
         )
         for phrase, score in model.find_phrases(runs).items():
             best[phrase] = max(score, best.get(phrase, score))
+        yield sorted(best, key=lambda phrase: (-best[phrase], phrase))
         model.threshold = 0.5 if scoring == "npmi" else 10.0
         runs = [model[run] for run in runs]
-    return sorted(best, key=lambda phrase: (-best[phrase], phrase))
 
 
-def rivals(collection: Collection) -> dict[str, dict[str, list[float]]]:
-    """Return what every variant of each rival finds; gensim's is empty if it is not there."""
+def rivals(collection: Collection) -> dict[str, dict[str, list[str]]]:
+    """Return the ranked list of every variant of each rival; gensim has none if not installed."""
     both = {
         "sentences": word_runs(collection, _SENTENCE_END),
         "between marks": word_runs(collection, _MARK),
     }
     lists = {
-        f"{name}, stop words {'kept' if kept else 'not at edges'}": found(
-            frequent(runs, stop_words_at_edges=kept), collection.gold
+        f"{name}, stop words {'kept' if kept else 'not at edges'}": frequent(
+            runs, stop_words_at_edges=kept
         )
         for name, runs in both.items()
         for kept in (True, False)
     }
     grown = {}
-    for name, scoring, passes, connectors in itertools.product(
-        both, ("default", "npmi"), (1, 2, 3), (False, True)
-    ):
-        try:
-            ranked = gensim_phrases(both[name], scoring, passes, connectors=connectors)
-        except ModuleNotFoundError:
-            break
-        label = f"{name}, {scoring}, {passes} passes{', connectors' if connectors else ''}"
-        grown[label] = found(ranked, collection.gold)
+    if importlib.util.find_spec("gensim"):
+        for name, scoring, connectors in itertools.product(
+            both, ("default", "npmi"), (False, True)
+        ):
+            label = f"{name}, {scoring}{', connectors' if connectors else ''}"
+            passes = gensim_phrases(both[name], scoring, connectors=connectors)
+            grown |= {f"{label}, passes {k}": ranked for k, ranked in enumerate(passes, 1)}
     return {"gensim Phrases": grown, "frequency": lists}
 
 
 def judged(collection: Collection, text: str, folder: Path) -> list[Result]:
     """Compare at every budget; ``text`` says how the texts were treated."""
-    ours = found(mined(collection, folder / "new", "keyphrase"), collection.gold)
-    before = found(mined(collection, folder / "new", "collocation"), collection.gold)
+    ours, other = mined(collection, folder)
+    systems = {**rivals(collection), "collocation": {"score": other}}
     results = []
-    for rival, variants in {**rivals(collection), "collocation": {"score": before}}.items():
-        for place, budget in enumerate(BUDGETS):
-            best = max(variants, key=lambda name: variants[name][place], default="")
-            results.append(
-                Result(
-                    name=f"{collection.name}/{text}/{budget}",
-                    value=100 * ours[place],
-                    unit="% of gold",
-                    rival=f"{rival}: {best}" if best else f"{rival}: not installed",
-                    rival_value=100 * variants[best][place] if best else None,
-                    state=text,
-                    higher_is_better=True,
-                    target=None if rival == "collocation" else 1.0,
-                )
+    for (half, gold), (rival, variants), budget in itertools.product(
+        collection.gold.items(), systems.items(), BUDGETS
+    ):
+        shares = {name: share_found(ranked, gold, budget) for name, ranked in variants.items()}
+        best = max(shares, key=lambda name: shares[name], default="not installed")
+        results.append(
+            Result(
+                name=f"{collection.name}/{half}/{budget}",
+                value=share_found(ours, gold, budget),
+                unit="% of gold",
+                rival=f"{rival}: {best}",
+                rival_value=shares.get(best),
+                state=text,
+                higher_is_better=True,
+                target=None if rival == "collocation" else 1.0,
             )
+        )
     return results
 
 
-def markdown(results: list[Result], half: str, sizes: dict[str, int]) -> str:
+def markdown(results: list[Result]) -> str:
     """Return the table as Markdown."""
-    head = ", ".join(f"{name}: {size:,} gold keyphrases" for name, size in sizes.items())
     lines = [
-        f"Half: {half}. {head}. {machine()}.",
+        f"{machine()}.",
         "",
-        "| collection, text, budget | found | rival | rival's best variant | it found | ratio | |",
+        "| collection, half, budget | text | found | rival | its best variant | it found | |",
         "|---|---|---|---|---|---|---|",
     ]
     for result in results:
         rival, _, variant = result.rival.partition(": ")
         value, other = (
-            f"{v:.2f}%" if v is not None else "-" for v in (result.value, result.rival_value)
+            "-" if share is None else f"{share:.2f}%"
+            for share in (result.value, result.rival_value)
         )
-        ratio = f"{result.ratio:.2f}" if result.ratio else "-"
         lines.append(
-            f"| {result.name} | {value} | {rival} | {variant} | {other} | {ratio} "
+            f"| {result.name} | {result.state} | {value} | {rival} | {variant} | {other} "
             f"| {result.verdict} |"
         )
     return "\n".join(lines) + "\n"
@@ -246,23 +249,22 @@ def markdown(results: list[Result], half: str, sizes: dict[str, int]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=_ROOT.parent / "shared/eval/keyphrases")
-    parser.add_argument("--half", choices=("dev", "test"), default="test")
+    parser.add_argument("--collection", choices=COLLECTIONS, help="only this one")
     parser.add_argument("--full", action="store_true", help="the same: there is one size")
     arguments = parser.parse_args()
     if not arguments.data.is_dir():
         print(f"SKIPPED: no collections in {arguments.data}")
         return
-    work = OUT / "keyphrases"
-    results, sizes = [], {}
-    for name in COLLECTIONS:
-        collection = read_collection(arguments.data / f"{name}.zip", arguments.half)
-        sizes[name] = len(collection.gold)
+    results = []
+    for name in [arguments.collection] if arguments.collection else COLLECTIONS:
+        collection = read_collection(arguments.data / f"{name}.zip")
         for text, one in (("as is", collection), ("lower", collection.lower())):
-            results += judged(one, text, work / name / text.replace(" ", "-"))
-    shutil.rmtree(work)
-    report(results, f"keyphrases-{arguments.half}")
-    table = markdown(results, arguments.half, sizes)
-    (OUT / f"keyphrases-{arguments.half}.md").write_text(table)
+            work = OUT / "keyphrases" / name / text.replace(" ", "-")
+            results += judged(one, text, work)
+            shutil.rmtree(work)
+    name = f"keyphrases-{arguments.collection}" if arguments.collection else "keyphrases"
+    report(results, name)
+    (OUT / f"{name}.md").write_text(markdown(results))
 
 
 if __name__ == "__main__":
