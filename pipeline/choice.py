@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import duckdb
 
@@ -109,7 +110,7 @@ def phrase_shares(
     corpus_tokens: Sequence[int],
     given: Sequence[float | None],
     kinds: Sequence[str] = (),
-    kind_shares: Mapping[str, float] | None = None,
+    kind_shares: Mapping[Any, float] | None = None,
 ) -> list[float]:
     """Return a share of the phrases for each corpus.
 

@@ -21,6 +21,7 @@ from phrasemem.pipeline.boundaries import (
 from phrasemem.pipeline.choice import CHOSEN, NESTED, OVER_BUDGET, phrase_shares, quotas_of
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.count import gram_hashes
+from phrasemem.pipeline.database import rows_of
 from phrasemem.pipeline.folding import key_map_of
 from phrasemem.pipeline.mine import Mined
 from phrasemem.pipeline.phrase_stages import keeps_all
@@ -141,7 +142,7 @@ def _broken_form(ids: Sequence[int], config: BuildConfig) -> dict[str, Any] | No
 def _candidate(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any] | None:
     """Return what ``scored.parquet`` says of a candidate."""
     wanted = f"SELECT * FROM read_parquet('{mined.scored}') WHERE tokens = {tokens}::UINTEGER[]"
-    rows = duckdb.sql(wanted).to_arrow_table().to_pylist()
+    rows = rows_of(duckdb.execute(wanted))
     if not rows:
         return None
     row = rows[0]
@@ -200,7 +201,7 @@ def _rare(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any
     key = int(gram_hashes(np.array([len(tokens)], np.uint8), padded)[0])
     counts = mined.work / mined.plan.counts.name / "*.parquet"
     columns = " AND ".join(f"t{place} = {token}" for place, token in enumerate(padded[0]))
-    exact = duckdb.sql(
+    exact = duckdb.execute(
         f"SELECT sum(count)::BIGINT, sum(documents)::BIGINT FROM read_parquet('{counts}') "
         f"WHERE hash = {key}::UBIGINT AND n = {len(tokens)} AND {columns}"
     ).fetchall()[0]

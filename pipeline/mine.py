@@ -6,7 +6,6 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from phrasemem.pipeline.catalogue import SCORED_FILE
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.corpus_stages import tokenized_corpora
 from phrasemem.pipeline.derive import CATALOGUE_FILE
@@ -17,6 +16,7 @@ from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import PeakMemory, Reporter
 from phrasemem.pipeline.report import CorpusReport
 from phrasemem.pipeline.run import Workplace, empty_reports, locked
+from phrasemem.pipeline.scored_table import SCORED_FILE
 from phrasemem.pipeline.sources import find_pieces
 
 

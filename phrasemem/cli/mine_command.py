@@ -77,13 +77,14 @@ def command(
 def _best(mined: Mined, top: int) -> dict[str, list[dict[str, Any]]]:
     import duckdb
 
+    from phrasemem.pipeline.database import rows_of
+
     query = (
         f"SELECT text, count, documents, score FROM read_parquet('{mined.scored}') "
         "WHERE verdict = 'chosen' AND home = ? ORDER BY place LIMIT ?"
     )
     return {
-        corpus.name: duckdb.sql(query, params=[corpus.name, top]).to_arrow_table().to_pylist()
-        for corpus in mined.corpora
+        corpus.name: rows_of(duckdb.execute(query, [corpus.name, top])) for corpus in mined.corpora
     }
 
 
