@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,15 +15,24 @@ import pyarrow.parquet as pq
 
 from phrasemem import backbone
 from phrasemem.memfmt.keys import SHORTEST_PHRASE
-from phrasemem.pipeline import score
+from phrasemem.pipeline import choice
 from phrasemem.pipeline.boundaries import token_texts
-from phrasemem.pipeline.catalogue_table import catalogue_schema
+from phrasemem.pipeline.catalogue_table import ENTROPIES, catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
+from phrasemem.pipeline.score import load, measure
+from phrasemem.pipeline.scored_table import (
+    REPLACEMENT,
+    SCORED_FILE,
+    sequences,
+    texts_of,
+    write_scored,
+)
 from phrasemem.pipeline.single_tokens import single_rows
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.unigrams import read_unigrams
+from phrasemem.pipeline.words import word_table
 
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_MEASURES = ", ".join(("npmi", "llr", "cvalue", *ENTROPIES, "score"))
 
 
 def score_part(
@@ -39,7 +48,12 @@ def score_part(
     n_max: int,
     min_count: int,
     min_documents: int,
+    kinds: Sequence[str],
     max_phrases: int,
+    score: str,
+    allow_function_runs: bool,
+    nested_share: float | None,
+    kind_shares: Mapping[str, float],
     shortest: int,
     stop_words: str | None,
     memory_limit: str,
@@ -57,6 +71,10 @@ def score_part(
     carried : sequence of str
         Columns of the candidates that tell the text where the ids are folded: the ids ``s0..``
         that stood there, or ``text`` itself.
+    kinds : sequence of str
+        Of the corpora.
+    score, allow_function_runs, nested_share, kind_shares
+        As in :class:`phrasemem.pipeline.config.Mining`.
     min_count, min_documents : int
         Limits of single tokens; the candidates have passed theirs.
 
@@ -68,13 +86,22 @@ def score_part(
         text holds U+FFFD).
     """
     tokenizer = backbone.load_tokenizer(model)
-    flags = score.function_words(token_texts(tokenizer), stop_words)
     single = read_unigrams(Path(unigrams), corpora)
-    shares = score.phrase_shares(single.corpus_tokens(), phrase_shares)
+    corpus_tokens = single.corpus_tokens()
+    shares = choice.phrase_shares(corpus_tokens, phrase_shares, kinds, kind_shares)
+    vocabulary = word_table(token_texts(tokenizer), stop_words)
     with connect(folder / f".tmp-duckdb-{key}", memory_limit, threads) as database:
-        tokens = score.load(database, candidates, single.totals(), flags, n_max)
-        score.measure(database, tokens, n_max)
-        score.choose(database, single.corpus_tokens(), shares, max_phrases)
+        tokens = load(database, candidates, single.totals(), vocabulary, n_max)
+        measure(database, tokens, n_max, score)
+        choice.judge(
+            database,
+            corpus_tokens,
+            n_max,
+            allow_function_runs=allow_function_runs,
+            nested_share=nested_share,
+        )
+        choice.choose(database, shares, max_phrases)
+        write_scored(folder / SCORED_FILE, database, corpora, n_max, tokenizer, carried)
         report = _homes(database, corpora)
         rows = single_rows(
             single,
@@ -91,6 +118,7 @@ def score_part(
     return {
         **report,
         "phrases": phrases,
+        "max_phrases": max_phrases,
         "single": kept,
         "undecodable": report["chosen"] - phrases,
         "undecodable_single": len(rows) - kept,
@@ -118,12 +146,10 @@ def _phrases(
 ) -> pa.RecordBatchReader:
     tokens = ", ".join((*carried, *(f"t{place}" for place in range(n_max))))
     counts = ", ".join(
-        f"{measure}_{corpus}"
-        for measure in ("count", "documents")
-        for corpus in range(len(corpora))
+        f"{sums}_{corpus}" for sums in ("count", "documents") for corpus in range(len(corpora))
     )
     query = (
-        f"SELECT id, n, {tokens}, count, documents, {counts}, npmi, llr, cvalue, score "
+        f"SELECT id, n, {tokens}, count, documents, {counts}, {_MEASURES} "
         "FROM chosen JOIN grams USING (id) JOIN scored USING (id, n, count, documents) ORDER BY id"
     )
     return stream(database, query)
@@ -158,9 +184,9 @@ def _described(
     tokenizer: Any,
     first_row: int,
 ) -> pa.Table:
-    keys = _sequences(table, "t", n_max)
-    texts = _texts(table, keys, n_max, tokenizer)
-    sound = np.array([_REPLACEMENT not in text for text in texts], np.bool_)
+    keys = sequences(table, "t", n_max)
+    texts = texts_of(table, keys, n_max, tokenizer)
+    sound = np.array([REPLACEMENT not in text for text in texts], np.bool_)
     columns = {
         "row": np.arange(first_row, first_row + int(sound.sum()), dtype=np.uint32),
         "text": [text.strip() for text, good in zip(texts, sound, strict=True) if good],
@@ -169,25 +195,9 @@ def _described(
     kept = table.filter(pa.array(sound))
     for name in ("n", "count", "documents"):
         columns[name] = kept[name]
-    for measure in ("count", "documents"):
+    for sums in ("count", "documents"):
         for place, corpus in enumerate(corpora):
-            columns[f"{measure}_{corpus}"] = kept[f"{measure}_{place}"]
-    for name in ("npmi", "llr", "cvalue", "score"):
+            columns[f"{sums}_{corpus}"] = kept[f"{sums}_{place}"]
+    for name in ("npmi", "llr", "cvalue", *ENTROPIES, "score"):
         columns[name] = kept[name]
     return pa.table(columns)
-
-
-def _texts(table: pa.Table, keys: list[list[int]], n_max: int, tokenizer: Any) -> list[str]:
-    """Return the texts of keys; of folded ones what stood where they first occurred."""
-    if "text" in table.column_names:
-        return cast(list[str], table["text"].to_pylist())
-    # A single token has the text of its id.
-    spelled = _sequences(table, "s", n_max) if "s0" in table.column_names else keys
-    decode = tokenizer.backend_tokenizer.decode_batch
-    return cast(list[str], decode(spelled, skip_special_tokens=False))
-
-
-def _sequences(table: pa.Table, column: str, n_max: int) -> list[list[int]]:
-    lengths = table["n"].to_pylist()
-    matrix = np.stack([table[f"{column}{place}"].to_numpy() for place in range(n_max)], axis=1)
-    return [row[:length] for row, length in zip(matrix.tolist(), lengths, strict=True)]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.pipeline.catalogue_counts import CatalogueError
-from phrasemem.pipeline.catalogue_table import catalogue_schema
+from phrasemem.pipeline.catalogue_table import ENTROPIES, catalogue_schema
 from phrasemem.pipeline.database import BATCH_ROWS
 from phrasemem.pipeline.derive import CATALOGUE_FILE
 
@@ -36,6 +36,7 @@ def check_catalogue(reader: MemoryReader) -> None:
     schema = catalogue_schema([corpus.name for corpus in reader.manifest.corpora])
     try:
         file = pq.ParquetFile(path)
+        schema = _without_entropies(schema, file.schema_arrow)
         _check_form(file, schema, len(reader), path)
         row = 0
         for batch in file.iter_batches(BATCH_ROWS, columns=schema.names):
@@ -46,6 +47,11 @@ def check_catalogue(reader: MemoryReader) -> None:
         raise CatalogueError(f"the catalogue cannot be read: {first}", where=path) from error
     if row != len(reader):
         raise _refused("rows", len(reader), row, path)
+
+
+def _without_entropies(wanted: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Leave out the columns that a catalogue of an earlier version does not have."""
+    return pa.schema([f for f in wanted if f.name not in ENTROPIES or f.name in found.names])
 
 
 def _check_form(file: pq.ParquetFile, schema: pa.Schema, rows: int, path: Path) -> None:
@@ -69,7 +75,8 @@ def _check_form(file: pq.ParquetFile, schema: pa.Schema, rows: int, path: Path) 
 
 def _check_batch(batch: pa.RecordBatch, reader: MemoryReader, row: int, path: Path) -> None:
     where = f"{path}, rows from {row}"
-    if empty := [name for name in batch.schema.names if batch.column(name).null_count]:
+    full = [name for name in batch.schema.names if name not in ENTROPIES]
+    if empty := [name for name in full if batch.column(name).null_count]:
         raise _refused("values", "all", f"none in {', '.join(empty)}", where)
     rows = np.arange(row, row + batch.num_rows)
     if not np.array_equal(batch.column("row").to_numpy(), rows):

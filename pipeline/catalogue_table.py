@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+# Null where the text around a phrase was not at hand; older memories lack the columns.
+ENTROPIES = ("left_entropy", "right_entropy")
+
 
 def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
     """Return the columns of a catalogue; counts and documents of each corpus."""
@@ -26,9 +29,19 @@ def catalogue_schema(corpora: Sequence[str]) -> pa.Schema:
             ("npmi", pa.float32()),
             ("llr", pa.float32()),
             ("cvalue", pa.float32()),
+            *((name, pa.float32()) for name in ENTROPIES),
             ("score", pa.float32()),
         ]
     )
+
+
+def with_entropies(table: pa.Table) -> pa.Table:
+    """Give an older catalogue the columns that it lacks, without values."""
+    for name in ENTROPIES:
+        if name not in table.column_names:
+            place = table.column_names.index("score")
+            table = table.add_column(place, name, pa.nulls(len(table), pa.float32()))
+    return table
 
 
 def key_matrix(table: pa.Table, n_max: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:

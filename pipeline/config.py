@@ -128,8 +128,26 @@ class Mining(_Strict):
     # 1 adds rows for single tokens, 0 also for the root; ``max_phrases`` does not count them.
     shortest: Literal[0, 1, 2] = 2
     stop_words: Literal["english"] | None = "english"
+    # How phrases are ranked and what is left out: docs/mining.md.
+    score: Literal["keyphrase", "collocation"] = "keyphrase"
+    allow_function_runs: bool = False
+    nested_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    kind_shares: dict[Kind, Share] = {}
+    max_bytes: Annotated[int, Field(gt=0)] | None = None
     # Keep a count store beside the memory, so that corpora can be added exactly.
     keep_counts: bool = False
+
+
+# All that decides which candidates make the catalogue.
+CHOOSING = {
+    "allow_function_runs",
+    "kind_shares",
+    "max_phrases",
+    "nested_share",
+    "score",
+    "shortest",
+    "stop_words",
+}
 
 
 class Encoder(_Strict):
@@ -182,7 +200,24 @@ class BuildConfig(_Strict):
             raise ValueError("two corpora have the same name")
         if sum(corpus.budget.phrase_share or 0 for corpus in self.corpora) > 1:
             raise ValueError("the phrase shares sum to more than 1")
+        self._check_kind_shares()
         return self
+
+    def _check_kind_shares(self) -> None:
+        wanted = self.mining.kind_shares
+        named = dict.fromkeys(wanted, 0.0)
+        others = 0.0
+        for corpus in self.corpora:
+            share = corpus.budget.phrase_share or 0.0
+            if corpus.kind in named:
+                named[corpus.kind] += share
+            else:
+                others += share
+        for kind, share in wanted.items():
+            if named[kind] > share:
+                raise ValueError(f"the phrase shares of {kind} corpora exceed its kind's share")
+        if sum(wanted.values()) + others > 1:
+            raise ValueError("the shares of kinds and corpora sum to more than 1")
 
     @property
     def folding_model(self) -> str | None:

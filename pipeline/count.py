@@ -144,7 +144,7 @@ def hashes_part(
     hashes = hashes_of(run.tokens, found)
     places, cuts = by_bucket(hashes, buckets)
     table = pa.table({"hash": hashes[places], "count": found.counts[places]})
-    _write_bucketed(
+    write_bucketed(
         folder / f"{key}.parquet",
         table.schema,
         (table.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)),
@@ -199,7 +199,7 @@ def counts_part(
             yield _table(run.tokens, found.at(kept), hashes[kept], n_max, corpus, surfaces)
 
     schema = _table(run.tokens, found.at(places[:0]), hashes[:0], n_max, corpus, surfaces).schema
-    return {"grams": _write_bucketed(folder / f"{key}.parquet", schema, tables())}
+    return {"grams": write_bucketed(folder / f"{key}.parquet", schema, tables())}
 
 
 def _table(
@@ -244,7 +244,7 @@ def bucket_limits(bucket: int, buckets: int) -> tuple[int, int]:
     return bucket * width, (bucket + 1) * width - 1
 
 
-def _write_bucketed(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
+def write_bucketed(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
     """Write the tables of all buckets, one row group each; return the number of rows.
 
     A reader of one bucket skips the other row groups by the least and greatest hash in them.

@@ -61,3 +61,9 @@ def stream(
 ) -> pa.RecordBatchReader:
     """Run a query whose result is read in batches; it must be ordered."""
     return database.sql(query, params=arguments).to_arrow_reader(BATCH_ROWS)
+
+
+def rows_of(answer: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return the rows of a query that was executed, by the names of its columns."""
+    names = [column[0] for column in answer.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

@@ -68,6 +68,11 @@ class Earlier:
         return [corpus.name for corpus in self.manifest.corpora]
 
     @property
+    def kinds(self) -> list[str]:
+        """Kinds of its corpora."""
+        return [corpus.kind for corpus in self.manifest.corpora]
+
+    @property
     def documents(self) -> list[int]:
         """Mined documents of its corpora."""
         return [corpus.documents for corpus in self.manifest.corpora]

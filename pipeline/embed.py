@@ -277,3 +277,8 @@ def cosines(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     result: NDArray[np.float64] = (a * b).sum(axis=1) / norms
     return result
+
+
+def dimension_of(options: EncoderOptions) -> int:
+    """Return how many numbers a vector of an encoder has, by making one."""
+    return int(encode(["a"], load_encoder(options), 1, checked=False).shape[1])

@@ -143,6 +143,7 @@ def _joint_scoring(origins: Sequence[Origin], max_phrases: int | None, *, exact:
             "min_count": min(mining.min_count for mining in minings),
             "min_documents": min(mining.min_documents for mining in minings),
             "max_phrases": max_phrases or sum(origin.manifest.entries for origin in origins),
+            "max_bytes": None,
             "shortest": max(mining.shortest for mining in minings),
         }
     )

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.pipeline.config import BuildConfig
+from phrasemem.pipeline.config import CHOOSING, BuildConfig
 from phrasemem.pipeline.corpus_stages import Chunk, Tokenized
 from phrasemem.pipeline.count_store import CountStore
 from phrasemem.pipeline.earlier import Earlier
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
+from phrasemem.pipeline.neighbour_stages import branch
 from phrasemem.pipeline.plan import Plan, encoder_options
 from phrasemem.pipeline.report import CorpusReport
 from phrasemem.pipeline.stage import Report
@@ -53,21 +54,11 @@ def catalogue_of(
     reports: list[CorpusReport],
     earlier: Earlier | None = None,
 ) -> Catalogue:
-    """Count n-grams, choose phrases and embed them.
+    """Choose phrases and embed them.
 
     Corpora come after those of the memory ``earlier``; phrases that it has keep their vectors.
     """
-    store = earlier.store if earlier is not None else None
-    buckets = store.buckets if store is not None else bucket_count(len(tokenized.chunks))
-    count_hashes(config, plan, tokenized.chunks, buckets, engine)
-    sum_unigrams(config, plan, tokenized, engine, earlier)
-    if not keeps_all(plan):
-        find_survivors(config, plan, tokenized.chunks, buckets, engine)
-    count_exactly(config, plan, tokenized.chunks, buckets, engine, earlier)
-    if keeps_store(config, earlier):
-        fill_store(config, plan, tokenized.chunks, buckets, engine, store)
-    merge_candidates(config, plan, tokenized.chunks, buckets, engine, earlier)
-    chosen = score(config, plan, buckets, engine, reports, earlier)
+    chosen, buckets = choose_phrases(config, plan, tokenized, engine, reports, earlier)
     vectors, dim = embed(config, plan, chosen["phrases"] + chosen["single"], engine, earlier)
     return Catalogue(
         path=engine.file(plan.score, "catalogue.parquet"),
@@ -83,6 +74,32 @@ def catalogue_of(
         dim=dim,
         store=[engine.file(plan.store, f"{_bucket_key(b)}.parquet") for b in range(buckets)],
     )
+
+
+def choose_phrases(
+    config: BuildConfig,
+    plan: Plan,
+    tokenized: Tokenized,
+    engine: Engine,
+    reports: list[CorpusReport],
+    earlier: Earlier | None = None,
+) -> tuple[Report, int]:
+    """Count n-grams and choose phrases: the report of the stage ``score``, and the buckets."""
+    store = earlier.store if earlier is not None else None
+    buckets = store.buckets if store is not None else bucket_count(len(tokenized.chunks))
+    count_hashes(config, plan, tokenized.chunks, buckets, engine)
+    sum_unigrams(config, plan, tokenized, engine, earlier)
+    if not keeps_all(plan):
+        find_survivors(config, plan, tokenized.chunks, buckets, engine)
+    count_exactly(config, plan, tokenized.chunks, buckets, engine, earlier)
+    if keeps_store(config, earlier):
+        fill_store(config, plan, tokenized.chunks, buckets, engine, store)
+    merge_candidates(config, plan, tokenized.chunks, buckets, engine, earlier)
+    if not keeps_all(plan):
+        keys = [_bucket_key(bucket) for bucket in range(buckets)]
+        branch(config, plan, tokenized.chunks, keys, engine, _BUCKET_MEMORY)
+    chosen = score(config, plan, buckets, engine, reports, earlier)
+    return chosen, buckets
 
 
 def keeps_all(plan: Plan) -> bool:
@@ -279,9 +296,8 @@ def score(
     """Choose the phrases; returns the stage's report."""
     from phrasemem.pipeline.catalogue import score_part
 
-    candidates = [
-        engine.file(plan.candidates, f"{_bucket_key(bucket)}.parquet") for bucket in range(buckets)
-    ]
+    stage = plan.candidates if keeps_all(plan) else plan.entropies
+    candidates = [engine.file(stage, f"{_bucket_key(bucket)}.parquet") for bucket in range(buckets)]
     part = engine.run_one(
         plan.score,
         score_part,
@@ -298,9 +314,9 @@ def score(
             "n_max": config.mining.n_max,
             "min_count": config.mining.min_count,
             "min_documents": config.mining.min_documents,
-            "max_phrases": config.mining.max_phrases,
-            "shortest": config.mining.shortest,
-            "stop_words": config.mining.stop_words,
+            "kinds": plan.score.settings["kinds"],
+            **config.mining.model_dump(include=CHOOSING),
+            "max_phrases": _most_phrases(config, plan),
             "memory_limit": _SCORE_MEMORY,
             "threads": engine.threads,
             "carried": _surfaces(config),
@@ -315,6 +331,18 @@ def score(
             hint="give more text, or lower mining.min_count and mining.min_documents",
         )
     return part
+
+
+def _most_phrases(config: BuildConfig, plan: Plan) -> int:
+    """Return the budget of phrases, of which that of bytes may leave less."""
+    mining = config.mining
+    if mining.max_bytes is None:
+        return mining.max_phrases
+    from phrasemem.pipeline.byte_budget import phrases_within
+    from phrasemem.pipeline.embed import dimension_of
+
+    dim = dimension_of(encoder_options(config))
+    return min(mining.max_phrases, phrases_within(mining.max_bytes, mining.n_max, dim))
 
 
 def embed(

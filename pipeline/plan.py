@@ -10,7 +10,7 @@ from typing import Any
 
 from phrasemem import artifacts
 from phrasemem.memfmt.errors import PhraseMemError
-from phrasemem.pipeline.config import BuildConfig
+from phrasemem.pipeline.config import CHOOSING, BuildConfig
 from phrasemem.pipeline.earlier import Earlier
 from phrasemem.pipeline.encoder_options import EncoderOptions, resolve_compute, resolve_device
 from phrasemem.pipeline.sources import Piece
@@ -55,6 +55,9 @@ class Plan:
     counts: Stage
     store: Stage
     candidates: Stage
+    targets: Stage
+    neighbours: Stage
+    entropies: Stage
     score: Stage
     embed: Stage
     layout: Stage
@@ -139,20 +142,24 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         counts = Stage("counts", 2, {}, _inputs(tokenize, survivors))
     store = Stage("store", 1, {}, _inputs(counts))
     candidates = Stage("candidates", 2, limits, _inputs(counts))
+    targets = Stage("targets", 1, {}, _inputs(candidates))
+    neighbours = Stage("neighbours", 1, {}, _inputs(tokenize, targets))
+    entropies = Stage("entropies", 1, {}, _inputs(candidates, neighbours))
     score = Stage(
-        "score", 2,
+        "score", 3,
         {
             "names": names,
-            "max_phrases": mining.max_phrases,
-            "shortest": mining.shortest,
-            "stop_words": mining.stop_words,
+            **mining.model_dump(include=CHOOSING),
+            **_byte_budget(config),
+            "kinds": [*(earlier.kinds if earlier is not None else ()), *kinds],
             "phrase_shares": [
                 *(earlier.shares if earlier is not None else ()),
                 *(corpus.budget.phrase_share for corpus in corpora),
             ],
             "libraries": _versions("duckdb"),
         },
-        _inputs(unigrams, candidates),
+        # The text around the phrases of an earlier memory is not at hand.
+        _inputs(unigrams, candidates if everything else entropies),
     )  # fmt: skip
     encoder = encoder_options(config)
     embed = Stage(
@@ -181,7 +188,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     )  # fmt: skip
     return Plan(
         known, read, clean, select, tokenize, hashes, unigrams, survivors, counts, store,
-        candidates, score, embed, layout, pack,
+        candidates, targets, neighbours, entropies, score, embed, layout, pack,
     )  # fmt: skip
 
 
@@ -210,6 +217,19 @@ def encoder_options(config: BuildConfig) -> EncoderOptions:
 
 def _inputs(*stages: Stage) -> dict[str, str]:
     return {stage.name: stage.fingerprint for stage in stages}
+
+
+def _byte_budget(config: BuildConfig) -> dict[str, Any]:
+    """Return what a budget of bytes depends on: how many phrases it holds is the encoder's."""
+    if config.mining.max_bytes is None:
+        return {}
+    encoder = config.encoder
+    return {
+        "max_bytes": config.mining.max_bytes,
+        "encoder": encoder_identity(encoder.id, encoder.tokenizer),
+        "dims": encoder.dims,
+        "n_max": config.mining.n_max,
+    }
 
 
 def _folding(config: BuildConfig) -> dict[str, Any]:

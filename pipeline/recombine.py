@@ -17,8 +17,10 @@ from phrasemem.memfmt.keys import SHORTEST_PHRASE
 from phrasemem.memfmt.manifest import EncoderInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.writer import Header
+from phrasemem.pipeline.byte_budget import phrases_within
 from phrasemem.pipeline.catalogue import score_part
 from phrasemem.pipeline.catalogue_table import key_matrix
+from phrasemem.pipeline.config import CHOOSING
 from phrasemem.pipeline.count_store import (
     DOCUMENTS_FILE,
     refuse_other_folder,
@@ -166,9 +168,8 @@ def choose_again(recipe: Recipe, folder: Path) -> Chosen:
         n_max=recipe.n_max,
         min_count=mining.min_count,
         min_documents=mining.min_documents,
-        max_phrases=mining.max_phrases,
-        shortest=mining.shortest,
-        stop_words=mining.stop_words,
+        kinds=[corpus.kind for corpus in recipe.corpora],
+        **{**mining.model_dump(include=CHOOSING), "max_phrases": _most_phrases(recipe)},
         memory_limit=MEMORY_LIMIT,
         threads=os.cpu_count() or 1,
         carried=("text",) if recipe.folded else (),
@@ -176,6 +177,14 @@ def choose_again(recipe: Recipe, folder: Path) -> Chosen:
     if not report["phrases"]:
         raise NoPhrasesError("no phrase is left of these corpora", found=", ".join(names))
     return Chosen(folder / CATALOGUE_FILE, unigrams, report, counted.buckets)
+
+
+def _most_phrases(recipe: Recipe) -> int:
+    """Return the budget of phrases, of which that of bytes may leave less."""
+    mining, encoder = recipe.scoring.mining, recipe.origins[0].manifest.encoder
+    if mining.max_bytes is None or encoder is None:
+        return mining.max_phrases
+    return min(mining.max_phrases, phrases_within(mining.max_bytes, recipe.n_max, encoder.dim))
 
 
 def _take_down(recipe: Recipe, chosen: Chosen, remade: Remade) -> None:

@@ -14,6 +14,7 @@ from phrasemem.memfmt.key_map import EXACT
 from phrasemem.memfmt.manifest import TokenizerInfo
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.writer import Header
+from phrasemem.pipeline.catalogue_table import with_entropies
 from phrasemem.pipeline.derive import CATALOGUE_FILE, Ingredients
 from phrasemem.pipeline.embed import PAYLOAD
 from phrasemem.pipeline.phrase_stages import NoPhrasesError
@@ -68,7 +69,9 @@ def retokenize(
     check_output(out, [memory], replace=replace)
     origin = open_origin(memory)
     longest = n_max or origin.manifest.n_max
-    rekeyed = rekey(pq.read_table(origin.catalogue), corpus_tokenizer(model), longest)
+    rekeyed = rekey(
+        with_entropies(pq.read_table(origin.catalogue)), corpus_tokenizer(model), longest
+    )
     if not len(rekeyed.table):
         raise NoPhrasesError("no phrase has a key under this tokenizer", where=model)
     remade = _report(origin, rekeyed)

@@ -157,7 +157,7 @@ def run_stages(
     )
     space = Space(where.work, stages, low_disk=where.low_disk, check=where.check_disk)
     with (
-        _locked(where.work),
+        locked(where.work),
         Ledger(where.work, stages, {"out": str(out)}) as ledger,
         Executor(
             where.workers,
@@ -171,10 +171,7 @@ def run_stages(
         engine = Engine(where.work, executor, where.reporter, memory, ledger, space)
         for name in space.make_again():
             where.reporter.say(f"{name}: runs again: its files were removed and are needed")
-        reports = [
-            CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
-            for c in config.corpora
-        ]
+        reports = empty_reports(config)
         known = known_documents(plan, engine, earlier)
         tokenized = tokenized_corpora(config, plan, pieces, engine, reports, known)
         catalogue = catalogue_of(config, plan, tokenized, engine, reports, earlier)
@@ -203,6 +200,14 @@ def _inputs_of_workers(config: BuildConfig, pieces: list[Piece]) -> list[Path]:
         found += local[:_FILES_CHECKED]
     models = [m for m in (config.model, config.encoder.id) if Path(m).exists()]
     return [Path(name) for name in (*found, *models)]
+
+
+def empty_reports(config: BuildConfig) -> list[CorpusReport]:
+    """Return a report of each corpus, to be filled by the stages."""
+    return [
+        CorpusReport(c.name, c.kind, c.licence, c.redistributable, ", ".join(c.sources))
+        for c in config.corpora
+    ]
 
 
 def _pack(
@@ -265,7 +270,7 @@ def _header(
 
 
 @contextmanager
-def _locked(work: Path) -> Iterator[None]:
+def locked(work: Path) -> Iterator[None]:
     """Keep a second build out of the work folder."""
     work.mkdir(parents=True, exist_ok=True)
     try:

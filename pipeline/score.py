@@ -1,4 +1,4 @@
-"""Stage ``score``: how phrase-like every candidate is, and which make the catalogue.
+"""Stage ``score``: how phrase-like every candidate is.
 
 Measures, with f the count of a phrase of n tokens, N the tokens of all corpora, u_i the counts
 of its tokens:
@@ -8,11 +8,13 @@ of its tokens:
   has none (one long word) gets ``2 f (ln f/N - sum ln u_i/N)``. Zero if the parts repel.
 - C-value (Frantzi et al. 2000): ``log2(n) (f - mean count of the longer candidates around it)``.
 - Spread: ``ln(1 + documents) / ln(1 + f)``, in 0..1.
+- Branching entropies, left and right, in nats (:mod:`phrasemem.pipeline.neighbours`).
 
-``score = max(NPMI, 0) * log2(1 + max(C-value, 0)) * spread``: it wants words that belong
-together, often, on their own, and in many documents. The log-likelihood ratio filters:
-candidates below ``LLR_FLOOR`` are out. Branching entropies are left out: they need the counts of
-n-grams that end inside words or below ``min_count``, which pass B does not keep.
+The formulas of ``score``; what they were tuned on, and what else was tried: docs/mining.md.
+
+- ``keyphrase``: ``max(NPMI, 0)^1.5 * log2(1 + f) * spread * (1 + min(left, right entropy))``,
+  times the factors of :data:`FACTORS` that hold. Where entropies are not known they are 0.
+- ``collocation``: ``max(NPMI, 0) * log2(1 + max(C-value, 0)) * spread``.
 """
 
 from __future__ import annotations
@@ -21,17 +23,25 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 import pyarrow as pa
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+import pyarrow.parquet as pq
 
-# chi-squared with one degree of freedom at p = 0.001
-LLR_FLOOR = 10.83
+from phrasemem.pipeline.catalogue_table import ENTROPIES
+
+# What a property of the words of a phrase does to its score.
+FACTORS = {
+    "edge_stops": 0.14,  # for each end of the phrase that is a stop word
+    "inner_stop": 0.14,
+    "has_mark": 0.14,
+    "has_digit": 0.37,
+    "one_word": 0.05,
+}
 
 
 def load(
     database: duckdb.DuckDBPyConnection,
     candidates: Sequence[str],
     unigrams: pa.Table,
-    function_words: Sequence[bool],
+    vocabulary: pa.Table,
     n_max: int,
 ) -> int:
     """Make the tables ``grams``, ``unigrams`` and ``parts_1..``; return the number of tokens.
@@ -42,25 +52,20 @@ def load(
         Parquet files of the stage ``candidates``.
     unigrams : table
         token and count of all tokens that occur, rising.
-    function_words : sequence of bool
-        For each token id, whether a phrase of such tokens alone is none.
+    vocabulary : table
+        What :func:`phrasemem.pipeline.words.word_table` tells of every token.
     """
     tokens = _columns(n_max)
-    vocabulary = pa.table(
-        {
-            "token": pa.array(range(len(function_words)), pa.uint32()),
-            "is_function": pa.array(function_words, pa.bool_()),
-        }
-    )
     database.register("vocabulary", vocabulary)
+    database.execute("CREATE TABLE words AS SELECT * FROM vocabulary")
     database.register("token_counts", unigrams)
     database.execute(
         "CREATE TABLE unigrams AS SELECT token, count::BIGINT AS count, is_function "
-        "FROM token_counts JOIN vocabulary USING (token)"
+        "FROM token_counts JOIN words USING (token)"
     )
     database.execute(
         f"CREATE TABLE grams AS SELECT row_number() OVER (ORDER BY n, {tokens}) - 1 AS id, * "
-        "FROM read_parquet(?)",
+        f"{_unknown_entropies(candidates)} FROM read_parquet(?)",
         [list(candidates)],
     )
     database.execute("CREATE TABLE parts_1 AS SELECT token AS t0, count FROM unigrams")
@@ -74,71 +79,22 @@ def load(
     return int(rows[0][0])
 
 
-def measure(database: duckdb.DuckDBPyConnection, tokens: int, n_max: int) -> None:
+def measure(
+    database: duckdb.DuckDBPyConnection, tokens: int, n_max: int, formula: str = "keyphrase"
+) -> None:
     """Make the table ``scored``: id, npmi, llr, cvalue, score, is_function."""
     database.execute(f"CREATE TABLE joint AS {_joint_query(tokens, n_max)}")
+    database.execute(f"CREATE TABLE wording AS {_wording_query(database, n_max)}")
     database.execute(f"CREATE TABLE splits AS {_splits_query(tokens, n_max)}")
     database.execute(f"CREATE TABLE nested AS {_nested_query(n_max)}")
-    database.execute(f"CREATE TABLE scored AS {_scored_query(tokens)}")
+    database.execute(f"CREATE TABLE scored AS {_scored_query(tokens, formula)}")
 
 
-def choose(
-    database: duckdb.DuckDBPyConnection,
-    corpus_tokens: Sequence[int],
-    shares: Sequence[float],
-    max_phrases: int,
-) -> None:
-    """Make the table ``chosen`` (id, home): the best phrases within the budget.
-
-    A phrase belongs to the corpus in which it is relatively most frequent. Each corpus first
-    gets the best of its own up to its share; what is left goes to the best of all.
-    """
-    rates = ", ".join(
-        f"count_{corpus} / {max(1, total)}.0::DOUBLE" for corpus, total in enumerate(corpus_tokens)
-    )
-    quotas = ", ".join(str(int(share * max_phrases)) for share in shares)
-    database.execute(
-        f"""
-        CREATE TABLE chosen AS
-        WITH wanted AS (
-          SELECT id, score, list_position([{rates}], list_max([{rates}])) AS home
-          FROM scored JOIN grams USING (id)
-          WHERE NOT is_function AND score > 0 AND llr >= {LLR_FLOOR}
-        ), placed AS (
-          SELECT *, row_number() OVER (PARTITION BY home ORDER BY score DESC, id) AS place
-          FROM wanted
-        )
-        SELECT id, home - 1 AS home FROM placed
-        ORDER BY place <= list_extract([{quotas}]::BIGINT[], home) DESC, score DESC, id
-        LIMIT {max_phrases}
-        """
-    )
-
-
-def phrase_shares(corpus_tokens: Sequence[int], given: Sequence[float | None]) -> list[float]:
-    """Return a share of the phrases for each corpus; they sum to 1.
-
-    Where none is given the rest is shared in proportion to the tokens.
-    """
-    rest = 1.0 - sum(share for share in given if share is not None)
-    open_tokens = sum(
-        tokens for tokens, share in zip(corpus_tokens, given, strict=True) if share is None
-    )
-    return [
-        share if share is not None else rest * tokens / max(1, open_tokens)
-        for tokens, share in zip(corpus_tokens, given, strict=True)
-    ]
-
-
-def function_words(texts: Sequence[str], stop_words: str | None) -> list[bool]:
-    """Tell for each token text whether it is a function word or holds no letter or digit.
-
-    Only English has a list (scikit-learn's); for other languages only marks count.
-    """
-    words = ENGLISH_STOP_WORDS if stop_words == "english" else frozenset[str]()
-    return [
-        text.strip().lower() in words or not any(mark.isalnum() for mark in text) for text in texts
-    ]
+def _unknown_entropies(candidates: Sequence[str]) -> str:
+    """Return the columns that candidates lack which come without the text around them."""
+    if set(ENTROPIES) <= set(pq.read_schema(candidates[0]).names):
+        return ""
+    return "".join(f", NULL::FLOAT AS {name}" for name in ENTROPIES)
 
 
 def _columns(length: int, table: str = "") -> str:
@@ -160,6 +116,40 @@ def _joint_query(tokens: int, n_max: int) -> str:
         f"SELECT g.id, ln(g.count / {tokens}.0::DOUBLE) - ({logs}) AS lift, "
         f"{functions} AS is_function FROM grams g {joins}"
     )
+
+
+def _wording_query(database: duckdb.DuckDBPyConnection, n_max: int) -> str:
+    """Return SQL for the properties of :data:`FACTORS`, each a number, and of stop words.
+
+    Folded ids do not tell how a phrase is written: then the ids that stood there do, if known.
+    """
+    columns = {row[0] for row in database.execute("DESCRIBE grams").fetchall()}
+    prefix = "s" if "s0" in columns else "t"
+    joins = " ".join(
+        f"JOIN words w{place} ON w{place}.token = g.{prefix}{place}"
+        if place < 2
+        else f"LEFT JOIN words w{place} ON n > {place} AND w{place}.token = g.{prefix}{place}"
+        for place in range(n_max)
+    )
+    inner = [
+        f"(n > {place + 1} AND w{place}.is_stop AND w{place}.opens AND w{place + 1}.opens)"
+        for place in range(1, n_max - 1)
+    ]
+    last = " ".join(
+        f"WHEN {place + 1} THEN w{place}.is_stop AND w{place}.opens" for place in range(1, n_max)
+    )
+    more = [f"(n > {place} AND w{place}.opens)" for place in range(1, n_max)]
+    return (
+        "SELECT g.id, (w0.is_stop AND w1.opens)::INT + (CASE n "
+        f"{last} END)::INT AS edge_stops, ({' OR '.join(inner) or 'false'})::INT AS inner_stop, "
+        f"({_any('is_mark', n_max)})::INT AS has_mark, "
+        f"({_any('has_digit', n_max)})::INT AS has_digit, "
+        f"(NOT ({' OR '.join(more)}))::INT AS one_word FROM grams g {joins}"
+    )
+
+
+def _any(flag: str, n_max: int) -> str:
+    return " OR ".join(f"(n > {place} AND w{place}.{flag})" for place in range(n_max))
 
 
 def _splits_query(tokens: int, n_max: int) -> str:
@@ -193,34 +183,47 @@ def _xlogx(term: str) -> str:
 
 def _nested_query(n_max: int) -> str:
     """Return SQL for how many longer candidates hold each one, and the sum of their counts."""
-    queries = list(_nestings(n_max)) or ["SELECT 0::BIGINT AS id, 0::BIGINT AS f WHERE false"]
+    queries = list(nestings(n_max)) or ["SELECT 0::BIGINT AS id, 0::BIGINT AS f WHERE false"]
     return (
         "SELECT id, count(*) AS holders, sum(f)::BIGINT AS held "
         f"FROM ({' UNION ALL '.join(queries)}) GROUP BY id"
     )
 
 
-def _nestings(n_max: int) -> Iterator[str]:
+def nestings(n_max: int) -> Iterator[str]:
+    """Yield SQL for each place in which one candidate is part of another: id, holder, its count."""
     for length in range(3, n_max + 1):
         for part in range(2, length):
             for start in range(length - part + 1):
                 same = " AND ".join(f"p.t{place} = g.t{start + place}" for place in range(part))
                 yield (
-                    "SELECT p.id, g.count::BIGINT AS f "
+                    "SELECT p.id, g.id AS holder, g.count::BIGINT AS f "
                     f"FROM grams g JOIN parts_{part} p ON {same} WHERE g.n = {length}"
                 )
 
 
-def _scored_query(tokens: int) -> str:
+def _scored_query(tokens: int, formula: str) -> str:
     return f"""
         WITH measured AS (
-          SELECT id, n, count, documents, is_function,
+          SELECT id, n, count, documents, is_function, left_entropy, right_entropy,
+            {", ".join(FACTORS)},
             coalesce(lift / nullif((n - 1) * -ln(count / {tokens}.0::DOUBLE), 0), 1.0) AS npmi,
             coalesce(llr, greatest(0, 2 * count * lift)) AS llr,
             log2(n) * (count - coalesce(held / holders, 0)) AS cvalue
-          FROM grams JOIN joint USING (id) LEFT JOIN splits USING (id) LEFT JOIN nested USING (id)
+          FROM grams JOIN joint USING (id) JOIN wording USING (id)
+          LEFT JOIN splits USING (id) LEFT JOIN nested USING (id)
         )
-        SELECT *, greatest(npmi, 0) * log2(1 + greatest(cvalue, 0))
-          * ln(1 + documents) / ln(1 + count) AS score
+        SELECT id, n, count, documents, is_function, npmi, llr, cvalue,
+          {_FORMULAS[formula]} * ln(1 + documents) / ln(1 + count) AS score
         FROM measured
     """
+
+
+_FACTOR = " * ".join(f"pow({factor}, {name})" for name, factor in FACTORS.items())
+_FORMULAS = {
+    "keyphrase": (
+        "pow(greatest(npmi, 0), 1.5) * log2(1 + count) "
+        f"* (1 + coalesce(least(left_entropy, right_entropy), 0)) * {_FACTOR}"
+    ),
+    "collocation": "greatest(npmi, 0) * log2(1 + greatest(cvalue, 0))",
+}

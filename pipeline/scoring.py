@@ -85,8 +85,8 @@ def recorded_scoring(memory: Path) -> Scoring:
     """
     record = recorded_build(memory) or {}
     try:
-        found = _Recorded.model_validate(record["scoring"])
-    except (KeyError, ValidationError) as error:
+        found = _Recorded.model_validate(_with_formula(record["scoring"]))
+    except (KeyError, TypeError, ValidationError) as error:
         raise ScoringError(
             "the memory does not say how its phrases were chosen",
             where=memory / BUILD_FILE,
@@ -94,3 +94,8 @@ def recorded_scoring(memory: Path) -> Scoring:
         ) from error
     floor = (found.floor.count, found.floor.documents)
     return Scoring(found.mining, found.phrase_shares, found.candidates, floor)
+
+
+def _with_formula(scoring: dict[str, Any]) -> dict[str, Any]:
+    """Name the formula of memories that were made when there was one."""
+    return {**scoring, "mining": {"score": "collocation", **scoring["mining"]}}

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from phrasemem.pipeline.catalogue_table import ENTROPIES
 from phrasemem.pipeline.unigrams import Unigrams
 
 
@@ -39,7 +40,8 @@ def single_rows(
     Returns
     -------
     table
-        n, t0.., count, documents, count_0.., documents_0.., npmi, llr, cvalue, score.
+        n, t0.., count, documents, count_0.., documents_0.., npmi, llr, cvalue, score,
+        and entropies, which are not known.
     """
     counts, documents = unigrams.counts.astype(np.int64), unigrams.documents.astype(np.int64)
     kept = (counts.sum(axis=1) >= min_count) & (documents.sum(axis=1) >= min_documents)
@@ -74,5 +76,6 @@ def _table(
             **{f"count_{corpus}": counts[:, corpus] for corpus in corpora},
             **{f"documents_{corpus}": documents[:, corpus] for corpus in corpora},
             **dict.fromkeys(("npmi", "llr", "cvalue", "score"), none),
+            **dict.fromkeys(ENTROPIES, pa.nulls(len(lengths), pa.float32())),
         }
     )

@@ -11,7 +11,10 @@ from phrasemem.pipeline.estimates import bytes_beside
 from phrasemem.pipeline.stage import Stage, forget, look, write_json
 
 # Whose files are large and are read by the stages that name them among their inputs, by no others.
-RELEASABLE = ("read", "clean", "tokenize", "hashes", "survivors", "counts", "candidates")
+RELEASABLE = (
+    *("read", "clean", "tokenize", "hashes", "survivors", "counts"),
+    *("candidates", "targets", "neighbours", "entropies"),
+)
 _SUFFIXES = (".parquet", ".arrow", ".npy")
 # Small files of these stages that later ones still read; quarantines and held-out text are JSON.
 _KEPT = (".unigrams.parquet",)
@@ -104,7 +107,7 @@ class Space:
 
 def stages_that_run(stages: Sequence[Stage], *, keeps_all: bool, keeps_store: bool) -> list[Stage]:
     """Leave out the stages that this kind of build does not run: they read nothing."""
-    idle = {"survivors"} if keeps_all else set()
+    idle = {"survivors", "targets", "neighbours", "entropies"} if keeps_all else set()
     if not keeps_store:
         idle.add("store")
     return [stage for stage in stages if stage.name not in idle]

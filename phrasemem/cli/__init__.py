@@ -23,6 +23,7 @@ _COMMANDS = {
     "generate": "Generate text, frozen and with memory, side by side.",
     "inspect": "Show what a memory holds, and where its bytes are.",
     "lookup": "Find the phrases of a text in a memory.",
+    "mine": "Mine corpora, and say why a phrase is in or out.",
     "merge": "Make one memory of several.",
     "publish": "Copy a verified memory to another folder.",
     "pull": "Fetch a memory from a registry.",

@@ -29,7 +29,8 @@ from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
 from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams
 
 STAGES = (
-    "read clean select tokenize hashes unigrams survivors counts candidates score embed layout pack"
+    "read clean select tokenize hashes unigrams survivors counts candidates "
+    "targets neighbours entropies score embed layout pack"
 )
 
 
@@ -291,12 +292,13 @@ def test_a_second_run_imports_nothing_heavy(
         ),
         (
             {"mining": {"min_count": 5, "max_phrases": 400}},
-            "survivors counts candidates score embed layout pack",
+            "survivors counts candidates targets neighbours entropies score embed layout pack",
             "survivors: runs again: min_count 4 -> 5",
         ),
         (
             {"held_out": 0.3},
-            "select tokenize hashes unigrams survivors counts candidates score embed layout pack",
+            "select tokenize hashes unigrams survivors counts candidates "
+            "targets neighbours entropies score embed layout pack",
             "select: runs again: held_out[0] 0.1 -> 0.3; held_out[1] 0.1 -> 0.3; "
             "held_out[2] 0.1 -> 0.3",
         ),

@@ -30,7 +30,7 @@ from .test_folding import spelled_documents
 
 Key = tuple[int, ...]
 # They depend on which other n-grams are candidates, or stand for the place in the memory.
-RELATIVE = {"row", "llr", "cvalue", "score"}
+RELATIVE = {"row", "llr", "cvalue", "left_entropy", "right_entropy", "score"}
 
 
 @pytest.fixture(scope="module")

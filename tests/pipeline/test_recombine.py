@@ -24,7 +24,7 @@ from phrasemem.memfmt.remote.licences import redistributable
 from phrasemem.memfmt.verify import verify
 from phrasemem.pipeline.catalogue import score_part
 from phrasemem.pipeline.catalogue_table import catalogue_schema
-from phrasemem.pipeline.config import BuildConfig, Mining
+from phrasemem.pipeline.config import CHOOSING, BuildConfig, Mining
 from phrasemem.pipeline.drop_corpus import drop_corpus
 from phrasemem.pipeline.existing import OutputError
 from phrasemem.pipeline.joint_counts import joint_counts
@@ -38,7 +38,7 @@ from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
 from phrasemem.pipeline.unigrams import Unigrams, joined
 
 Key = tuple[int, ...]
-SCORED_BY = {"n_max", "min_count", "min_documents", "max_phrases", "shortest", "stop_words"}
+SCORED_BY = {"n_max", "min_count", "min_documents", *CHOOSING}
 MINING = {"min_count": 4, "max_phrases": 5000, "shortest": 0}
 
 
@@ -100,7 +100,11 @@ def table_of(memory: Path) -> dict[Key, dict[str, Any]]:
 
 def known(row: dict[str, Any]) -> dict[str, Any]:
     """What a row says of its phrase that depends on no other phrase."""
-    return {k: v for k, v in row.items() if k not in {"row", "llr", "cvalue", "score"}}
+    return {
+        k: v
+        for k, v in row.items()
+        if k not in {"row", "llr", "cvalue", "left_entropy", "right_entropy", "score"}
+    }
 
 
 def held_out(memory: Path) -> list[dict[str, str]]:
@@ -154,6 +158,7 @@ def test_scores_are_those_of_a_fresh_build_from_the_same_candidates(
         phrase_shares=[None, None],
         model=str(world.model),
         corpus_documents=[corpus.documents for corpus in manifest.corpora],
+        kinds=[corpus.kind for corpus in manifest.corpora],
         **mining.model_dump(include=SCORED_BY),
         memory_limit="1GB",
         threads=1,

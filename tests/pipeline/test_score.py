@@ -13,11 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from phrasemem.pipeline import score
+from phrasemem.pipeline import choice, score
+from phrasemem.pipeline.byte_budget import BYTES_BESIDE_THE_ROW, phrases_within
 from phrasemem.pipeline.database import DatabaseError, connect
+from phrasemem.pipeline.words import word_table
 
 Gram = tuple[int, ...]
 N_MAX = 4
+# A stop word that opens a word, one that does not, a mark, a number; the rest open words.
+TEXTS = [" the", "of", " panda", ",", " 7", " cell", "ular", " a"]
+ENTROPIES = ("left_entropy", "right_entropy")
 
 
 def corpus(seed: int) -> list[list[int]]:
@@ -52,11 +57,13 @@ def counted(
             "count_1": 0 if number % 3 else times,
             "documents_0": documents[gram] if number % 3 else 0,
             "documents_1": 0 if number % 3 else documents[gram],
+            **dict(zip(ENTROPIES, entropies_of(gram), strict=True)),
         }
         for number, (gram, times) in enumerate(frequent.items())
     ]
     random.Random(0).shuffle(rows)
     types = {"n": pa.uint8(), **{f"t{i}": pa.uint32() for i in range(N_MAX)}}
+    types |= dict.fromkeys(ENTROPIES, pa.float32())
     names = [*types, "count", "documents", "count_0", "count_1", "documents_0", "documents_1"]
     schema = pa.schema([(name, types.get(name, pa.uint32())) for name in names])
     pq.write_table(pa.Table.from_pylist(rows, schema), folder / "candidates.parquet")
@@ -65,12 +72,37 @@ def counted(
     return frequent, unigrams, documents
 
 
+def entropies_of(gram: Gram) -> tuple[float, float]:
+    """Any numbers that a float32 holds exactly; the score takes the smaller."""
+    return sum(gram) / 8, gram[0] / 4
+
+
+def wording_by_hand(gram: Gram) -> dict[str, int]:
+    texts = [TEXTS[token] for token in gram]
+    opens = [text[0] in " ," for text in texts]
+    stops = [text.strip() in ("the", "of", "a") for text in texts]
+    whole = [*opens[1:], True]
+    return {
+        "edge_stops": (stops[0] and opens[1]) + (stops[-1] and opens[-1]),
+        "inner_stop": any(
+            stops[place] and opens[place] and whole[place] for place in range(1, len(gram) - 1)
+        ),
+        "has_mark": "," in texts,
+        "has_digit": " 7" in texts,
+        "one_word": not any(opens[1:]),
+    }
+
+
 def xlogx(value: float) -> float:
     return value * math.log(value) if value > 0 else 0.0
 
 
 def by_hand(
-    gram: Gram, grams: dict[Gram, int], unigrams: Counter[int], documents: dict[Gram, int]
+    gram: Gram,
+    grams: dict[Gram, int],
+    unigrams: Counter[int],
+    documents: dict[Gram, int],
+    formula: str,
 ) -> dict[str, float]:
     total = sum(unigrams.values())
     times = grams[gram]
@@ -94,31 +126,42 @@ def by_hand(
     held = sum(holders) / len(holders) if holders else 0.0
     cvalue = math.log2(len(gram)) * (times - held)
     spread = math.log(1 + documents[gram]) / math.log(1 + times)
-    final = max(npmi, 0) * math.log2(1 + max(cvalue, 0)) * spread
+    free = 1 + min(entropies_of(gram))
+    worded = math.prod(
+        score.FACTORS[name] ** number for name, number in wording_by_hand(gram).items()
+    )
+    final = {
+        "keyphrase": max(npmi, 0) ** 1.5 * math.log2(1 + times) * spread * free * worded,
+        "collocation": max(npmi, 0) * math.log2(1 + max(cvalue, 0)) * spread,
+    }[formula]
     return {"npmi": npmi, "llr": min(ratios), "cvalue": cvalue, "score": final}
 
 
-def scored(folder: Path, threads: int = 1, functions: list[bool] | None = None) -> Any:
-    flags = functions or [False] * 8
+def scored(
+    folder: Path, threads: int = 1, texts: list[str] = TEXTS, formula: str = "keyphrase"
+) -> Any:
+    words = word_table(texts, "english")
     with connect(folder / "db", "200MB", threads) as database:
         unigrams = pq.read_table(folder / "unigrams.parquet")
-        tokens = score.load(database, [str(folder / "candidates.parquet")], unigrams, flags, N_MAX)
-        score.measure(database, tokens, N_MAX)
+        tokens = score.load(database, [str(folder / "candidates.parquet")], unigrams, words, N_MAX)
+        score.measure(database, tokens, N_MAX, formula)
         return database.sql(
             "SELECT n, t0, t1, t2, t3, npmi, llr, cvalue, score, is_function "
             "FROM scored JOIN grams USING (id, n) ORDER BY id"
         ).fetchall()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_measures_equal_the_formulas(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "formula"), [(0, "keyphrase"), (1, "keyphrase"), (2, "collocation")]
+)
+def test_measures_equal_the_formulas(tmp_path: Path, seed: int, formula: str) -> None:
     grams, unigrams, documents = counted(corpus(seed), tmp_path)
-    rows = scored(tmp_path)
+    rows = scored(tmp_path, formula=formula)
     assert len(rows) == len(grams) > 30
     keys = [tuple(row[1 : 1 + row[0]]) for row in rows]
     assert keys == sorted(grams, key=lambda gram: (len(gram), gram))
     for key, row in zip(keys, rows, strict=True):
-        expected = by_hand(key, grams, unigrams, documents)
+        expected = by_hand(key, grams, unigrams, documents, formula)
         found = dict(zip(("npmi", "llr", "cvalue", "score"), row[5:9], strict=True))
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
@@ -144,30 +187,65 @@ def test_a_phrase_without_known_parts_is_measured_against_its_tokens(tmp_path: P
 
 def test_runs_of_function_words_are_marked(tmp_path: Path) -> None:
     counted(corpus(0), tmp_path)
-    rows = scored(tmp_path, functions=[token in (1, 2) for token in range(8)])
+    texts = [" the" if token in (1, 2) else f" panda{token}" for token in range(8)]
+    rows = scored(tmp_path, texts=texts)
     marked = {tuple(row[1 : 1 + row[0]]) for row in rows if row[9]}
     assert marked
     assert all(set(gram) <= {1, 2} for gram in marked)
 
 
-def test_function_words_are_english_ones_and_marks() -> None:
-    texts = [" the", "The", " panda", " ,", ".", "", " und", "3"]
-    expected = [True, True, False, True, True, True, False, False]
-    assert score.function_words(texts, "english") == expected
-    assert score.function_words(texts, None) == [False] * 3 + [True] * 3 + [False] * 2
+def test_words_are_known_from_tokens() -> None:
+    texts = [
+        " the",
+        "The",
+        " panda",
+        " ,",
+        ".",
+        "",
+        " und",
+        "3",
+        "ing",
+        "-",
+        "\N{REPLACEMENT CHARACTER}",
+    ]
+    table = word_table(texts, "english")
+
+    def true(name: str) -> set[str]:
+        return {text for text, flag in zip(texts, table[name].to_pylist(), strict=True) if flag}
+
+    assert true("is_stop") == {" the", "The"}
+    marks = {" ,", ".", "", "-", "\N{REPLACEMENT CHARACTER}"}
+    assert true("is_function") == {" the", "The"} | marks
+    assert true("is_mark") == {" ,", "."}
+    assert true("has_digit") == {"3"}
+    assert true("opens") == {" the", " panda", " ,", ".", "", " und"}
+    without = word_table(texts, None)["is_function"].to_pylist()
+    assert {text for text, flag in zip(texts, without, strict=True) if flag} == marks
 
 
-def chosen(folder: Path, shares: list[float], most: int) -> list[tuple[int, int]]:
+def judged(folder: Path, query: str, texts: list[str] = TEXTS, **rules: Any) -> Any:
+    """Score and judge, and choose where ``shares`` and ``most`` are given; run a query."""
+    shares, most = rules.pop("shares", [0.5, 0.5]), rules.pop("most", 10_000)
+    rules = {"allow_function_runs": False, "nested_share": None, **rules}
     with connect(folder / "db", "200MB") as database:
         unigrams = pq.read_table(folder / "unigrams.parquet")
         tokens = score.load(
-            database, [str(folder / "candidates.parquet")], unigrams, [False] * 8, N_MAX
+            database,
+            [str(folder / "candidates.parquet")],
+            unigrams,
+            word_table(texts, "english"),
+            N_MAX,
         )
         score.measure(database, tokens, N_MAX)
-        score.choose(database, [800, 200], shares, most)
-        return database.sql(
-            "SELECT home, id FROM chosen JOIN scored USING (id) ORDER BY score DESC, id"
-        ).fetchall()
+        choice.judge(database, [800, 200], N_MAX, **rules)
+        choice.choose(database, shares, most)
+        return database.sql(query).fetchall()
+
+
+def chosen(folder: Path, shares: list[float], most: int) -> list[tuple[int, int]]:
+    query = "SELECT home, id FROM chosen JOIN scored USING (id) ORDER BY score DESC, id"
+    found: list[tuple[int, int]] = judged(folder, query, shares=shares, most=most)
+    return found
 
 
 def test_the_budget_is_shared_and_the_rest_goes_to_the_best(tmp_path: Path) -> None:
@@ -183,10 +261,56 @@ def test_the_budget_is_shared_and_the_rest_goes_to_the_best(tmp_path: Path) -> N
     assert [id for _, id in chosen(tmp_path, [0.0, 0.0], 10)] == [id for _, id in everything[:10]]
 
 
+def test_runs_of_function_words_are_in_only_if_asked(tmp_path: Path) -> None:
+    counted(corpus(0), tmp_path)
+    texts = [" the" if token in (1, 2) else f" panda{token}" for token in range(8)]
+    query = "SELECT t0, t1, reason FROM judged JOIN grams USING (id) WHERE n = 2"
+    reasons = {row[:2]: row[2] for row in judged(tmp_path, query, texts)}
+    assert reasons[1, 2] == choice.FUNCTION_WORDS
+    assert choice.FUNCTION_WORDS not in {v for k, v in reasons.items() if set(k) - {1, 2}}
+    allowed = {row[:2]: row[2] for row in judged(tmp_path, query, texts, allow_function_runs=True)}
+    assert allowed[1, 2] is None
+
+
+def test_a_phrase_inside_one_longer_one_is_nested(tmp_path: Path) -> None:
+    grams, _, _ = counted(corpus(0), tmp_path)
+    plain = [f" panda{'abcdefgh'[token]}" for token in range(8)]
+    query = (
+        "SELECT g.n, g.t0, g.t1, g.t2, g.t3, j.score, h.n, h.t0, h.t1, h.t2, h.t3, i.score, "
+        "j.reason FROM judged j JOIN grams g USING (id) LEFT JOIN grams h ON h.id = j.holder"
+        " LEFT JOIN judged i ON i.id = j.holder"
+    )
+    rows = judged(tmp_path, query, plain, nested_share=0.6)
+    nested = [row for row in rows if row[-1] == choice.NESTED]
+    assert nested
+    for row in nested:
+        part, whole = tuple(row[1 : 1 + row[0]]), tuple(row[7 : 7 + row[6]])
+        places = range(len(whole) - len(part) + 1)
+        assert any(whole[place : place + len(part)] == part for place in places)
+        assert grams[whole] >= 0.6 * grams[part]
+        assert row[11] >= row[5]
+    assert all(row[-1] != choice.NESTED for row in judged(tmp_path, query, plain))
+
+
 def test_shares_default_to_tokens() -> None:
-    assert score.phrase_shares([300, 100], [None, None]) == [0.75, 0.25]
-    assert score.phrase_shares([300, 100, 100], [0.5, None, None]) == [0.5, 0.25, 0.25]
-    assert score.phrase_shares([1, 1], [0.25, 0.75]) == [0.25, 0.75]
+    assert choice.phrase_shares([300, 100], [None, None]) == [0.75, 0.25]
+    assert choice.phrase_shares([300, 100, 100], [0.5, None, None]) == [0.5, 0.25, 0.25]
+    assert choice.phrase_shares([1, 1], [0.25, 0.75]) == [0.25, 0.75]
+
+
+def test_a_share_of_a_kind_is_split_among_its_corpora() -> None:
+    kinds = ["web", "web", "web", "science", "encyclopedia"]
+    tokens = [100, 300, 5, 100, 300]
+    given = [None, None, 0.1, None, None]
+    shares = choice.phrase_shares(tokens, given, kinds, {"web": 0.5})
+    assert shares == pytest.approx([0.1, 0.3, 0.1, 0.125, 0.375])
+    assert choice.phrase_shares(tokens, given, kinds, {"web": 1.0})[3:] == [0.0, 0.0]
+
+
+def test_a_budget_of_bytes_holds_rows_and_what_is_beside_them() -> None:
+    # 384 float16 numbers, 28 bytes of tokens, n and scale make 832 of a multiple of 64.
+    assert phrases_within(1_000_000, 6, 384) == 1_000_000 // (832 + BYTES_BESIDE_THE_ROW)
+    assert phrases_within(1, 6, 384) == 1
 
 
 def test_a_failing_query_is_one_clear_error(tmp_path: Path) -> None:

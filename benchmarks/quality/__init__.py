@@ -1,0 +1,1 @@
+"""Benchmarks of what comes out rather than of how fast it does."""
