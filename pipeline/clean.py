@@ -32,6 +32,7 @@ from phrasemem.pipeline.personal import mask_personal
 from phrasemem.pipeline.quality import measure, verdicts
 from phrasemem.pipeline.repair import REPAIRS
 from phrasemem.pipeline.repeats import read_hashes, strip_repeated
+from phrasemem.pipeline.soundness import surely_sound
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.words import Words, split_words
 
@@ -51,9 +52,10 @@ CLEAN_SCHEMA = pa.schema(
 _FTFY = ftfy.TextFixerConfig(uncurl_quotes=False, explain=False)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]")
 _LINE_END = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
-_SPACES = re.compile(r"[^\S\n]+")
-_LINES = re.compile(r" ?\n[ \n]*")
-_ENTITY_OR_CONTROL = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
+_OTHER_SPACES = re.compile(r"[^\S\n ]")
+_IRREGULAR = re.compile(rf"{_INVISIBLE.pattern}|{_OTHER_SPACES.pattern}")
+_SPACES = re.compile("  +")
+_LINES = re.compile(r"\n[ \n]+")
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ def _clean_document(
         )
         removed["foreign-paragraph"] += foreign
     masked = mask_personal(text, cleaning["mask"], cleaning["phone_regions"], removed)
-    return masked if masked is text else masked.strip()
+    # The mask brings line ends of its own, next to spaces and others.
+    return masked if masked is text else clean_text(masked)
 
 
 def _judged_together(
@@ -220,21 +223,24 @@ def clean_text(text: str, repairs: Sequence[Callable[[str], str]] = ()) -> str:
     """
     for repair in repairs:
         text = repair(text)
-    if not _surely_sound(text):
+    if not surely_sound(text):
         text = ftfy.fix_text(text, _FTFY)
-    if not text.isascii():
+    if _is_irregular(text):
         text = _INVISIBLE.sub("", _LINE_END.sub("\n", text))
-    else:
-        text = _LINE_END.sub("\n", text)
-    return _LINES.sub("\n", _SPACES.sub(" ", text)).strip()
+        text = _OTHER_SPACES.sub(" ", text)
+    if "  " in text:
+        text = _SPACES.sub(" ", text)
+    if "\n" in text:
+        text = _LINES.sub("\n", text.replace(" \n", "\n"))
+    return text.strip()
 
 
-def _surely_sound(text: str) -> bool:
-    """Whether ftfy would change nothing but line ends: ASCII, no entity, no control character.
-
-    Skips nearly all of the work on English text; a property test holds it to ftfy itself.
-    """
-    return text.isascii() and _ENTITY_OR_CONTROL.search(text) is None
+def _is_irregular(text: str) -> bool:
+    """Whether there is white space but spaces and line ends, or an invisible mark."""
+    if text.isascii():
+        # The other control characters are ftfy's to remove, and gone.
+        return any(mark in text for mark in "\t\r\f\v")
+    return _IRREGULAR.search(text) is not None
 
 
 def judge(text: str, language: str | None, min_chars: int, language_margin: int) -> Dropped | None:

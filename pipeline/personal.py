@@ -18,20 +18,26 @@ EMAIL, PHONE = "email", "phone"
 
 # Local part as RFC 5322 writes it unquoted, labels as RFC 1123; bounded, so that no text is slow.
 _EMAIL = re.compile(
-    r" ?(?<![A-Za-z0-9.!#$%&'*+/=?^_`{|}~-])[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}"
-    r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-]) ?"
+    r"(?<![A-Za-z0-9.!#$%&'*+/=?^_`{|}~-])[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}"
+    r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-])"
 )
-# +44 20 7946 0958; (212) 555-0123; 212-555-0123 and 212.555.0123; "tel. 020 7946 0958".
-_PHONE = re.compile(
-    r"(?<![\w+/.=#-])(?:"
-    r"(?P<international>\+[1-9](?:[ .\-/()]{0,2}\d){6,14})"
-    r"|(?P<american>(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4})"
-    r"|(?<=[Tt]el: )(?P<told>0\d(?:[ .\-/()]{0,2}\d){6,12})"
-    r"|(?<=[Tt]el\. )(?P<told_too>0\d(?:[ .\-/()]{0,2}\d){6,12})"
-    r"|(?<=[Pp]hone: )(?P<called>0\d(?:[ .\-/()]{0,2}\d){6,12})"
-    r")(?![\w-]|\.\d)"
+# How numbers are written, each with what a text must hold for the pattern to be worth a search:
+# +44 20 7946 0958; (212) 555-0123, 212-555-0123 and 212.555.0123; "Tel. 020 7946 0958".
+_LOCAL = r"0\d(?:[ .\-/()]{0,2}\d){6,12}(?![\w-]|\.\d)"
+_PHONES = (
+    (
+        re.compile(r"\+"),
+        re.compile(r"\+(?<![\w+/.=#-]\+)[1-9](?:[ .\-/()]{0,2}\d){6,14}(?![\w-]|\.\d)"),
+    ),
+    (
+        re.compile(r"\d[ .-]\d{4}(?!\d)"),
+        re.compile(
+            r"(?<![\w+/.=#-])(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}"
+            r"(?![\w-]|\.\d)"
+        ),
+    ),
+    (re.compile(r"(?:el[.:]|hone:) 0"), re.compile(rf"(?<=el[.:] ){_LOCAL}|(?<=hone: ){_LOCAL}")),
 )
-_MAYBE_PHONE = re.compile(r"\+[1-9]|\d\d\d[) .-]{1,2}\d\d\d[ .-]\d{4}|[Tt]el[.:] 0|[Pp]hone: 0")
 
 
 def mask_personal(
@@ -49,19 +55,23 @@ def mask_personal(
     if EMAIL in what and "@" in text:
         text, number = _EMAIL.subn(MASK, text)
         counts[EMAIL] += number
-    if PHONE in what and _MAYBE_PHONE.search(text):
-        text = _mask_phones(text, tuple(regions), counts)
+    if PHONE in what:
+        for hint, pattern in _PHONES:
+            if hint.search(text):
+                text = _mask_phones(text, pattern, tuple(regions), counts)
     return text
 
 
-def _mask_phones(text: str, regions: tuple[str, ...], counts: Counter[str]) -> str:
+def _mask_phones(
+    text: str, pattern: re.Pattern[str], regions: tuple[str, ...], counts: Counter[str]
+) -> str:
     def replace(match: re.Match[str]) -> str:
         if not is_phone_number(match.group().strip(), regions):
             return match.group()
         counts[PHONE] += 1
         return MASK
 
-    return _PHONE.sub(replace, text)
+    return pattern.sub(replace, text)
 
 
 @lru_cache(maxsize=4096)
