@@ -32,7 +32,7 @@ _PHONES = (
     (
         re.compile(r"\d[ .-]\d{4}(?!\d)"),
         re.compile(
-            r"(?<![\w+/.=#-])(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}"
+            r"(?<![\w+/.=#$-])(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}"
             r"(?![\w-]|\.\d)"
         ),
     ),
@@ -77,6 +77,8 @@ def _mask_phones(
 @lru_cache(maxsize=4096)
 def is_phone_number(written: str, regions: tuple[str, ...]) -> bool:
     """Whether libphonenumber takes a number for one that may be in use."""
+    if "." in written and not set(written).isdisjoint(" -"):
+        return False  # a decimal point among other numbers
     import phonenumbers
 
     for region in (None,) if written.startswith("+") else regions:

@@ -32,6 +32,9 @@ from phrasemem.pipeline.words_kernel import LINE
 _COUNTS = pa.schema([("hash", pa.uint64()), ("documents", pa.uint32())])
 _HASHES = pa.schema([("hash", pa.uint64())])
 REMOVED = "\n"
+EDGE_WORDS = 2
+# The hash of a sentence that repeats as the first, or as the last, of texts.
+_EDGES = np.uint64(0x5851F42D4C957F2D), np.uint64(0x14057B7EF767814F)
 
 
 class Units(NamedTuple):
@@ -133,7 +136,8 @@ def units_of(words: Words, span_words: int | None, sentence_words: int) -> Units
         Length of the runs of words that count wherever they are; None for none.
     sentence_words : int
         A sentence that shares its line counts from this length on: shorter ones are fragments
-        that an abbreviation cut off, as often as not. A line counts at any length.
+        that an abbreviation cut off, as often as not. A line counts at any length, and the first
+        and last sentence of a text from EDGE_WORDS on, as what repeats there: datelines, sources.
     """
     sentences = np.flatnonzero(words.gaps)
     lines = np.flatnonzero(words.gaps == LINE)
@@ -142,6 +146,12 @@ def units_of(words: Words, span_words: int | None, sentence_words: int) -> Units
     in_line = np.searchsorted(lines, shared.starts, side="right") - 1
     whole = shared.lengths == parts[0].lengths[in_line] if len(lines) else np.zeros(0, np.bool_)
     parts.append(_subset(shared, ~whole & (shared.lengths >= sentence_words)))
+    bounds = words.bounds
+    ends = shared.starts + shared.lengths
+    edges = np.isin(shared.starts, bounds[:-1]), np.isin(ends, bounds[1:])
+    for edge, salt in zip(edges, _EDGES, strict=True):
+        own = _subset(shared, edge & ~whole & (shared.lengths >= EDGE_WORDS))
+        parts.append(own._replace(hashes=own.hashes ^ salt))
     if span_words is not None:
         hashes, starts = gram_hashes(words, span_words)
         parts.append(Units(starts, np.full(len(starts), span_words), hashes))

@@ -42,7 +42,7 @@ def scan(
                 points, place, end, kinds, folded, fold_digits
             )
             ends[count] = place
-            length = place - starts[count]
+            length = place - starts[count] if letters[count] else SHORTEST_LAST_WORD
             count += 1
             gap, stopped = NOTHING, False
     return count
