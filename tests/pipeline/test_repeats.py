@@ -130,3 +130,16 @@ def test_counts_are_exact(tmp_path: Path) -> None:
         found = repeated(tmp_path / str(least), texts, 2, least=least, span_words=None)
         counts = Counter(["MOSCOW", CALL] * 12)
         assert bool(found) == (min(counts.values()) >= least)
+
+
+def test_what_is_left_of_a_sentence_goes_if_it_is_short(tmp_path: Path) -> None:
+    names = [f"{first}{last}" for first in ("anna", "berta", "carla") for last in "bcdfg"]
+    weekly = "for the well known and widely read weekly paper of the capital city"
+    texts = [
+        f"{own(number)} Written by {name} {weekly}. {own(50 + number)}"
+        for number, name in enumerate(names)
+    ]
+    repeated(tmp_path, texts, cuts=2)
+    hashes = read_hashes(str(tmp_path / "all.parquet"))
+    stripped = strip_repeated(texts, hashes, **RULES, most=0.5).texts
+    assert not any(name in text for name, text in zip(names, stripped, strict=True))
