@@ -29,7 +29,8 @@ from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
 from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams
 
 STAGES = (
-    "read clean select tokenize hashes unigrams survivors counts candidates score embed layout pack"
+    "read lines repeated clean select tokenize hashes unigrams survivors counts candidates score "
+    "embed layout pack"
 )
 
 

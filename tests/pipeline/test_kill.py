@@ -15,8 +15,8 @@ import pytest
 
 # Without "unigrams": it is over so soon after its only write that a kill rarely falls into it.
 STAGES = (
-    *("read", "clean", "select", "tokenize", "hashes", "survivors", "counts", "candidates"),
-    *("score", "embed", "layout", "pack"),
+    *("read", "lines", "repeated", "clean", "select", "tokenize", "hashes", "survivors"),
+    *("counts", "candidates", "score", "embed", "layout", "pack"),
 )
 # Many small parts, so that every stage writes for a while.
 SMALL_PARTS = {"partition_chars": 3000, "held_out": 0.1, "shard_bits": 4}
