@@ -29,8 +29,8 @@ from phrasemem.pipeline.scored_table import (
 )
 from phrasemem.pipeline.single_tokens import single_rows
 from phrasemem.pipeline.stage import Report, appears
+from phrasemem.pipeline.token_words import word_table
 from phrasemem.pipeline.unigrams import read_unigrams
-from phrasemem.pipeline.words import word_table
 
 _MEASURES = ", ".join(("npmi", "llr", "cvalue", *ENTROPIES, "score"))
 

@@ -110,12 +110,62 @@ class Reading(_Strict):
     split_bytes: Annotated[int, Field(gt=0)] = 1 << 26
 
 
+class Boilerplate(_Strict):
+    """What is removed because many documents of a corpus hold it. See docs/cleaning.md."""
+
+    # A line, sentence or span is boilerplate in this many documents, and this share of them.
+    min_documents: Annotated[int, Field(ge=2)] = 10
+    min_share: Share = 0.001
+    # Runs of so many words count wherever they stand; null: only whole lines and sentences do.
+    span_words: Annotated[int, Field(ge=7)] | None = 10
+    sentence_words: Annotated[int, Field(ge=1)] = 5
+    # A document that would lose more of its words than this is a copy, not a template's.
+    max_removed: Share = 0.5
+    # Documents of a corpus, chosen by content, in which repeats are counted.
+    sample: Annotated[int, Field(gt=0)] = 200_000
+
+
+class NearDuplicates(_Strict):
+    """Documents that share most of their words: the longest of each group stays."""
+
+    # Jaccard similarity of the sets of 5-grams of words; null: near duplicates are kept.
+    threshold: Annotated[float, Field(ge=0.5, lt=1.0)] | None = 0.8
+
+
+class Quality(_Strict):
+    """Thresholds of the rules for text that looks like no prose; pipeline/quality.py."""
+
+    kinds: list[Kind] = ["web"]
+    min_words: Annotated[int, Field(ge=0)] = 50
+    max_words: Annotated[int, Field(gt=0)] = 100_000
+    min_mean_word: Annotated[float, Field(ge=0)] = 3.0
+    max_mean_word: Annotated[float, Field(gt=0)] = 10.0
+    min_alphabetic: Share = 0.8
+    max_symbols: Annotated[float, Field(ge=0)] = 0.1
+    max_braces: Annotated[float, Field(ge=0)] = 0.01
+    max_bullets: Share = 0.9
+    max_ellipses: Share = 0.3
+    max_repeated_lines: Share = 0.3
+    max_repeated_grams: Share = 0.15
+    min_stop_words: Annotated[int, Field(ge=0)] = 2
+
+
 class Cleaning(_Strict):
-    """Which documents are kept."""
+    """Which documents are kept, and what of them. Field by field: docs/cleaning.md."""
 
     min_chars: Annotated[int, Field(ge=0)] = 100
     # The rank by which another language must beat the wanted one; see clean.LANGUAGE_MARGIN.
     language_margin: Annotated[int, Field(ge=0)] = 60
+    # Paragraphs at least so long are judged by themselves, and foreign ones dropped; null: none.
+    paragraph_chars: Annotated[int, Field(ge=100)] | None = 300
+    boilerplate: Boilerplate | None = Boilerplate()
+    near_duplicates: NearDuplicates = NearDuplicates()
+    quality: Quality = Quality()
+    mask: list[Literal["email", "phone"]] = ["email", "phone"]
+    phone_regions: list[Annotated[str, Field(pattern=r"^[A-Z]{2}$")]] = ["US", "GB"]
+    # Evaluation files: documents that share an n-gram of ``ngram`` words with one are dropped.
+    decontaminate: list[str] = []
+    ngram: Annotated[int, Field(ge=5)] = 13
 
 
 class Mining(_Strict):
@@ -267,6 +317,7 @@ def load_config(
             found=name,
         )
     chosen = file.profiles[name]
+    chosen = _beside(chosen, path)
     if model is not None:
         chosen = chosen.model_copy(update={"model": model})
     if encoder is not None:
@@ -274,6 +325,14 @@ def load_config(
             update={"encoder": chosen.encoder.model_copy(update={"id": encoder})}
         )
     return chosen
+
+
+def _beside(config: BuildConfig, path: Path) -> BuildConfig:
+    """Let the evaluation files start, like sources, from the folder of the configuration."""
+    folder = path.absolute().parent
+    files = [str(folder / file) for file in config.cleaning.decontaminate]
+    cleaning = config.cleaning.model_copy(update={"decontaminate": files})
+    return config.model_copy(update={"cleaning": cleaning})
 
 
 def _parse(path: Path) -> Any:

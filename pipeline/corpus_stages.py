@@ -1,4 +1,4 @@
-"""The first half of a build: read, clean, select, tokenize."""
+"""The first half of a build: read, count what repeats, clean, select, tokenize."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline.cleaning_stages import LookedFor, what_to_look_for
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
@@ -53,7 +54,8 @@ def tokenized_corpora(
     ``earlier`` is a file of documents that are known already.
     """
     chunks = read(config, plan, pieces, engine, reports)
-    clean(config, plan, chunks, engine, reports)
+    known = what_to_look_for(config, plan, chunks, engine, reports)
+    clean(config, plan, chunks, known, engine, reports)
     shorter_kept = select(config, plan, chunks, engine, reports, earlier)
     return tokenize(config, plan, chunks, shorter_kept, engine, reports)
 
@@ -146,26 +148,30 @@ def clean(
     config: BuildConfig,
     plan: Plan,
     chunks: Sequence[Chunk],
+    known: LookedFor,
     engine: Engine,
     reports: list[CorpusReport],
 ) -> None:
-    """Repair and normalise text, drop short documents and those in another language."""
+    """Repair and normalise text, remove what is no author's, drop what is no document."""
     from phrasemem.pipeline.clean import clean_part
 
     def job(chunk: Chunk) -> Job:
         corpus = config.corpora[chunk.corpus]
         arguments = {
             "source": engine.file(plan.read, f"{chunk.key}.parquet"),
+            "cleaning": config.cleaning.model_dump(),
             "repairs": corpus.repairs,
             "language": corpus.language,
-            "min_chars": config.cleaning.min_chars,
-            "language_margin": config.cleaning.language_margin,
+            "kind": corpus.kind,
+            "repeated": known.repeated[chunk.corpus],
+            "evaluation": known.evaluation,
         }
         return Job(chunk.key, arguments)
 
     parts = engine.run(plan.clean, clean_part, lambda: [job(chunk) for chunk in chunks])
     for chunk in chunks:
         reports[chunk.corpus].dropped.update(parts[chunk.key]["dropped"])
+        reports[chunk.corpus].removed.update(parts[chunk.key]["removed"])
     for report in reports:
         if report.dropped.total() == report.read:
             raise CorpusError(
@@ -201,6 +207,7 @@ def select(
             "names": [corpus.name for corpus in config.corpora],
             "kinds": [corpus.kind for corpus in config.corpora],
             "memory_limit": _SELECT_MEMORY,
+            "threshold": config.cleaning.near_duplicates.threshold,
             "keep": "all" in plan.select.settings,
             "earlier": earlier,
         },

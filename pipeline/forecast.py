@@ -104,7 +104,7 @@ def plan_build(
     sizes, known = _sizes(config, plan, work, [entry["text"] for entry in corpora])
     speed = _embedding_speed(config, workers, gpu_phrases_per_second)
     keeps = config.mining.keep_counts
-    ahead = stages_that_run(plan.stages(), keeps_all=keeps, keeps_store=keeps)
+    ahead = stages_that_run(plan.stages(), config.cleaning, keeps_all=keeps, keeps_store=keeps)
     again = missing_again(work, ahead)
     stages = [
         _stage(

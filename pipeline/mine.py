@@ -72,7 +72,9 @@ def mine(config: BuildConfig, where: Workplace, base: Path | None = None) -> Min
     pieces = find_pieces(config.corpora, (base or Path()).absolute())
     plan = make_plan(config, pieces)
     keeps_all = config.mining.keep_counts
-    stages = stages_that_run(plan.stages(), keeps_all=keeps_all, keeps_store=keeps_all)
+    stages = stages_that_run(
+        plan.stages(), config.cleaning, keeps_all=keeps_all, keeps_store=keeps_all
+    )
     space = Space(where.work, stages, low_disk=where.low_disk, check=where.check_disk)
     with (
         locked(where.work),

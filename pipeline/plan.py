@@ -7,12 +7,15 @@ from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unicodedata import unidata_version
 
 from phrasemem import artifacts
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline import near_duplicates
 from phrasemem.pipeline.config import CHOOSING, BuildConfig
 from phrasemem.pipeline.earlier import Earlier
 from phrasemem.pipeline.encoder_options import EncoderOptions, resolve_compute, resolve_device
+from phrasemem.pipeline.evaluation import evaluation_files
 from phrasemem.pipeline.sources import Piece
 from phrasemem.pipeline.stage import Stage
 
@@ -46,6 +49,9 @@ class Plan:
 
     earlier: Stage
     read: Stage
+    lines: Stage
+    repeated: Stage
+    evaluation: Stage
     clean: Stage
     select: Stage
     tokenize: Stage
@@ -96,15 +102,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         },
         {f"{corpora[piece.corpus].name}/{piece.name}": piece.identity for piece in pieces},
     )  # fmt: skip
-    clean = Stage(
-        "clean", 1,
-        {
-            "cleaning": config.cleaning.model_dump(),
-            "corpora": [{"language": c.language, "repairs": c.repairs} for c in corpora],
-            "libraries": _versions("ftfy", "Resiliparse"),
-        },
-        _inputs(read),
-    )  # fmt: skip
+    lines, repeated, evaluation, clean = _cleaning_stages(config, read)
     held_out = [config.held_out_share(corpus) for corpus in corpora]
     start = {} if earlier is None else {"earlier": earlier.identity}
     everything = {"all": True} if mining.keep_counts or earlier is not None else {}
@@ -117,10 +115,14 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
             found=config.key_normalisation,
         )
     known = Stage("earlier", 2, {"n_max": mining.n_max}, start)
-    listed = {"names": names, **everything} if everything else {}
+    listed: dict[str, Any] = {"names": names, **everything} if everything else {}
+    near = {} if config.cleaning.near_duplicates.threshold is None else _versions("scipy")
+    listed["near_duplicates"] = config.cleaning.near_duplicates.threshold
     select = Stage(
-        "select", 2, {"held_out": held_out, "kinds": kinds, **listed}, _inputs(clean) | start
-    )
+        "select", 3,
+        {"held_out": held_out, "kinds": kinds, **listed, "libraries": near},
+        _inputs(clean) | start,
+    )  # fmt: skip
     tokenize = Stage(
         "tokenize", 1,
         {
@@ -187,9 +189,42 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         _inputs(layout, embed, tokenize),
     )  # fmt: skip
     return Plan(
-        known, read, clean, select, tokenize, hashes, unigrams, survivors, counts, store,
-        candidates, targets, neighbours, entropies, score, embed, layout, pack,
+        known, read, lines, repeated, evaluation, clean, select, tokenize, hashes, unigrams,
+        survivors, counts, store, candidates, targets, neighbours, entropies, score, embed,
+        layout, pack,
     )  # fmt: skip
+
+
+def _cleaning_stages(config: BuildConfig, read: Stage) -> tuple[Stage, Stage, Stage, Stage]:
+    """Plan what is counted before cleaning, and cleaning itself."""
+    cleaning = config.cleaning
+    boilerplate = cleaning.boilerplate.model_dump() if cleaning.boilerplate else None
+    unicode = {"unicode": unidata_version}
+    lines = Stage("lines", 1, {"boilerplate": boilerplate, **unicode}, _inputs(read))
+    repeated = Stage("repeated", 1, {"boilerplate": boilerplate}, _inputs(lines))
+    files = evaluation_files(cleaning.decontaminate)
+    evaluation = Stage(
+        "evaluation", 1,
+        {"ngram": cleaning.ngram, **unicode} if files else {},
+        {f"file {number}": digest for number, digest in enumerate(sorted(set(files.values())))},
+    )  # fmt: skip
+    own = cleaning.model_dump(exclude={"decontaminate", "near_duplicates"})
+    near = near_duplicates.algorithm() if cleaning.near_duplicates.threshold is not None else {}
+    clean = Stage(
+        "clean", 2,
+        {
+            "cleaning": own,
+            "corpora": [
+                {"language": c.language, "repairs": c.repairs, "kind": c.kind}
+                for c in config.corpora
+            ],
+            "near_duplicates": {"threshold": cleaning.near_duplicates.threshold, **near},
+            "libraries": _versions("ftfy", "phonenumbers", "Resiliparse"),
+            **unicode,
+        },
+        _inputs(read, repeated, evaluation),
+    )  # fmt: skip
+    return lines, repeated, evaluation, clean
 
 
 def encoder_options(config: BuildConfig) -> EncoderOptions:

@@ -12,19 +12,20 @@ from __future__ import annotations
 import re
 
 _DAMAGE = '"'
+# Each pattern begins with the sign itself, which is searched for faster than a look behind it.
 _REPLACEMENTS = (
     # can"t, they"ll, Gov"t
-    (re.compile(r'(?<=[^\W\d_])"(?=(?:t|s|re|ve|ll|d|m)\b)'), "'"),
+    (re.compile(r'"(?<=[^\W\d_]")(?=(?:t|s|re|ve|ll|d|m)\b)'), "'"),
     # they"\ufffdll, O"\ufffdNeill
-    (re.compile('(?<=[^\\W\\d_])"\ufffd(?=[^\\W\\d_])'), "'"),
+    (re.compile('"(?<=[^\\W\\d_]")\ufffd(?=[^\\W\\d_])'), "'"),
     # "\ufffdUnder my leadership
-    (re.compile('(?<![^\\W\\d_])"\ufffd(?=\\w)'), '"'),
+    (re.compile('"(?<![^\\W\\d_]")\ufffd(?=\\w)'), '"'),
     # more "?sent right away; at this point-"?seven years
-    (re.compile(r'(?<= )"\?(?=[^\W\d_])'), "\N{EN DASH} "),
-    (re.compile(r'(?<= )"\?(?= )'), "\N{EN DASH}"),
-    (re.compile(r'(?<=-)"\?(?=\w)'), " "),
+    (re.compile(r'"(?<= ")\?(?=[^\W\d_])'), "\N{EN DASH} "),
+    (re.compile(r'"(?<= ")\?(?= )'), "\N{EN DASH}"),
+    (re.compile(r'"(?<=-")\?(?=\w)'), " "),
     # areas,"?he told; repeal"?of; party."?Do
-    (re.compile(r'(?<=[\w.,!?)%\]])"\?(?=[\w"])'), '" '),
+    (re.compile(r'"(?<=[\w.,!?)%\]]")\?(?=[\w"])'), '" '),
 )
 
 

@@ -16,7 +16,8 @@ class CorpusReport:
 
     ``read`` documents came out of the readers. ``left_out`` (records that are no documents),
     ``dropped`` (documents, while cleaning) and ``decisions`` (kept, duplicates, held out) are
-    counts by reason; ``documents`` and ``tokens`` were mined; ``phrases`` are most at home here.
+    counts by reason, and so is what was ``removed`` from within documents that stayed;
+    ``documents`` and ``tokens`` were mined; ``phrases`` are most at home here.
     """
 
     name: str
@@ -28,6 +29,7 @@ class CorpusReport:
     left_out: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     decisions: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
     documents: int = 0
     tokens: int = 0
     phrases: int = 0
@@ -42,7 +44,7 @@ class CorpusReport:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CorpusReport:
         """Read :meth:`as_json` back."""
-        counters = ("left_out", "dropped", "decisions")
+        counters = ("left_out", "dropped", "decisions", "removed")
         values: dict[str, Any] = {k: Counter(v) if k in counters else v for k, v in data.items()}
         return cls(**values)
 
@@ -95,6 +97,9 @@ def _corpora(corpora: Sequence[CorpusReport]) -> list[str]:
         reasons = [f"{name} {number:,}" for name, number in sorted(out.items()) if name != "kept"]
         if reasons:
             lines.append(f"{'':<{width}}  not mined: {', '.join(reasons)}")
+        if corpus.removed.total():
+            parts = [f"{name} {number:,}" for name, number in sorted(corpus.removed.items())]
+            lines.append(f"{'':<{width}}  removed from texts: {', '.join(parts)}")
     return lines
 
 

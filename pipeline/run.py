@@ -153,7 +153,10 @@ def run_stages(
 ) -> BuildReport:
     """Run the stages from top to bottom; the corpora come after those of ``earlier``."""
     stages = stages_that_run(
-        plan.stages(), keeps_all=keeps_all(plan), keeps_store=keeps_store(config, earlier)
+        plan.stages(),
+        config.cleaning,
+        keeps_all=keeps_all(plan),
+        keeps_store=keeps_store(config, earlier),
     )
     space = Space(where.work, stages, low_disk=where.low_disk, check=where.check_disk)
     with (

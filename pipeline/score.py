@@ -53,7 +53,7 @@ def load(
     unigrams : table
         token and count of all tokens that occur, rising.
     vocabulary : table
-        What :func:`phrasemem.pipeline.words.word_table` tells of every token.
+        What :func:`phrasemem.pipeline.token_words.word_table` tells of every token.
     """
     tokens = _columns(n_max)
     database.register("vocabulary", vocabulary)

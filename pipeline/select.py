@@ -1,7 +1,8 @@
 """Stage ``select``: which documents are mined, held out, or dropped as duplicates.
 
 The decision about a document depends on the documents alone, never on how they were cut into
-chunks: duplicates are ordered by corpus, id and text, and the hold-out is by content hash.
+chunks: duplicates are ordered by corpus, id and text, and the hold-out is by content hash. A near
+duplicate of a held-out document is dropped or takes its place; both never stay.
 """
 
 from __future__ import annotations
@@ -15,10 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
+from phrasemem.pipeline.near_duplicates import find_near_duplicates
 from phrasemem.pipeline.stage import Report, appears
 
-KEEP, DUPLICATE_TEXT, DUPLICATE_TITLE, CALIBRATION, TEST = range(5)
-DECISIONS = ("kept", "duplicate-text", "duplicate-title", "held-out-calibration", "held-out-test")
+KEEP, DUPLICATE_TEXT, DUPLICATE_TITLE, CALIBRATION, TEST, NEAR_DUPLICATE = range(6)
+DECISIONS = (
+    "kept",
+    "duplicate-text",
+    "duplicate-title",
+    "held-out-calibration",
+    "held-out-test",
+    "near-duplicate",
+)
 # Of each text that is known: its hash, that of its kind and title (null without), its length, and
 # the name of its corpus.
 DOCUMENTS_SCHEMA = pa.schema(
@@ -41,6 +50,7 @@ def select_part(
     names: Sequence[str],
     kinds: Sequence[str],
     memory_limit: str,
+    threshold: float | None = None,
     keep: bool = False,
     earlier: str | None = None,
 ) -> Report:
@@ -59,6 +69,9 @@ def select_part(
         Of the corpora.
     kinds : sequence of str
         Kind of each corpus; a title is compared within a kind.
+    threshold : float, optional
+        Jaccard similarity from which texts are near duplicates; None keeps them. The documents of
+        ``earlier`` are not compared: of them only hashes are known.
     earlier : str, optional
         ``documents.parquet`` of a memory that is extended. Its documents stay whatever comes:
         text or title of theirs makes a document a duplicate.
@@ -74,6 +87,7 @@ def select_part(
         _load(database, chunks, held_out, names, kinds)
         _load_earlier(database, earlier)
         database.execute(_JUDGE)
+        _find_near(database, threshold)
         reader = stream(database, _DECIDED)
         with (
             appears(folder / "decisions.parquet") as temporary,
@@ -143,6 +157,16 @@ def _load_earlier(database: duckdb.DuckDBPyConnection, earlier: str | None) -> N
     )
 
 
+def _find_near(database: duckdb.DuckDBPyConnection, threshold: float | None) -> None:
+    database.execute("CREATE TABLE near (chunk UINTEGER, row UINTEGER)")
+    if threshold is not None:
+        database.execute(_FRESH_SIGNATURES)
+        find_near_duplicates(database, threshold)
+        database.execute(
+            "INSERT INTO near SELECT chunk, row FROM near_losers JOIN fresh_signatures USING (rank)"
+        )
+
+
 def write_documents(path: Path, batches: pa.RecordBatchReader) -> None:
     """Write documents, ordered by their hashes, with the columns of ``DOCUMENTS_SCHEMA``."""
     with appears(path) as temporary, pq.ParquetWriter(temporary, DOCUMENTS_SCHEMA) as writer:
@@ -160,7 +184,7 @@ def _tally(table: pa.Table, counts: list[Counter[str]]) -> None:
 _DOCUMENTS = """
 CREATE TABLE documents AS
 SELECT chunk, file_row_number::UINTEGER AS row, corpus, kind, held_below, id, text_hash,
-       title_key, length(text) AS chars
+       title_key, length(text) AS chars, signature, bands
 FROM read_parquet(?, filename = true, file_row_number = true) AS files
 JOIN listed ON files.filename = listed.path
 JOIN corpora USING (corpus)
@@ -171,7 +195,7 @@ JOIN corpora USING (corpus)
 _JUDGE = f"""
 CREATE TABLE judged AS
 WITH ranked AS (
-  SELECT documents.*, unhex(documents.text_hash) AS hash,
+  SELECT documents.* EXCLUDE (signature, bands), unhex(documents.text_hash) AS hash,
     CASE WHEN title_key <> '' THEN unhex(md5(kind || chr(10) || title_key)) END AS title,
     row_number() OVER (
       PARTITION BY documents.text_hash ORDER BY corpus, id, title_key, chunk, row) AS copy
@@ -194,7 +218,20 @@ SELECT chunk, row, corpus, hash, title, fresh.chars AS chars, is_new,
 FROM fresh LEFT JOIN titled USING (chunk, row) LEFT JOIN earlier_titles USING (title)
 """
 
-_DECIDED = "SELECT chunk, row, corpus, decision FROM judged ORDER BY chunk, row"
+# What stays or is held out so far, in an order that no cutting into chunks can change.
+_FRESH_SIGNATURES = f"""
+CREATE TABLE fresh_signatures AS
+SELECT row_number() OVER (ORDER BY corpus, id, title_key, text_hash) AS rank,
+       documents.chars AS chars, chunk, row, signature, bands
+FROM documents JOIN judged USING (chunk, row, corpus)
+WHERE judged.decision NOT IN ({DUPLICATE_TEXT}, {DUPLICATE_TITLE}) AND signature IS NOT NULL
+"""
+
+_DECIDED = f"""
+SELECT chunk, row, corpus,
+  CASE WHEN near.row IS NULL THEN decision ELSE {NEAR_DUPLICATE} END AS decision
+FROM judged LEFT JOIN near USING (chunk, row) ORDER BY chunk, row
+"""
 _SHORTER_KEPT = "SELECT count(*) FROM judged WHERE beats_earlier"
 _KEPT = """
 SELECT text_hash, title, chars, corpus FROM (

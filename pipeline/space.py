@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline.config import Cleaning
 from phrasemem.pipeline.estimates import bytes_beside
 from phrasemem.pipeline.stage import Stage, forget, look, write_json
 
 # Whose files are large and are read by the stages that name them among their inputs, by no others.
 RELEASABLE = (
-    *("read", "clean", "tokenize", "hashes", "survivors", "counts"),
+    *("read", "lines", "clean", "tokenize", "hashes", "survivors", "counts"),
     *("candidates", "targets", "neighbours", "entropies"),
 )
 _SUFFIXES = (".parquet", ".arrow", ".npy")
@@ -105,11 +106,17 @@ class Space:
                 shutil.rmtree(folder)
 
 
-def stages_that_run(stages: Sequence[Stage], *, keeps_all: bool, keeps_store: bool) -> list[Stage]:
+def stages_that_run(
+    stages: Sequence[Stage], cleaning: Cleaning, *, keeps_all: bool, keeps_store: bool
+) -> list[Stage]:
     """Leave out the stages that this kind of build does not run: they read nothing."""
     idle = {"survivors", "targets", "neighbours", "entropies"} if keeps_all else set()
     if not keeps_store:
         idle.add("store")
+    if cleaning.boilerplate is None:
+        idle |= {"lines", "repeated"}
+    if not cleaning.decontaminate:
+        idle.add("evaluation")
     return [stage for stage in stages if stage.name not in idle]
 
 

@@ -71,6 +71,8 @@ class World:
             "held_out": 0.1,
             "shard_bits": 2,
             "partition_chars": 8000,
+            # The pages are shorter than web pages may be.
+            "cleaning": {"quality": {"kinds": []}},
             "mining": {"min_count": 4, "max_phrases": 400},
             "corpora": [
                 {

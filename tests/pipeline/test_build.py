@@ -29,7 +29,7 @@ from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
 from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams
 
 STAGES = (
-    "read clean select tokenize hashes unigrams survivors counts candidates "
+    "read lines repeated clean select tokenize hashes unigrams survivors counts candidates "
     "targets neighbours entropies score embed layout pack"
 )
 

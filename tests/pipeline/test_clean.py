@@ -7,21 +7,24 @@ from pathlib import Path
 import ftfy
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phrasemem.pipeline.clean import (
     Dropped,
     clean_part,
     clean_text,
-    is_language,
     judge,
     normal_form,
     text_hash,
 )
+from phrasemem.pipeline.config import Cleaning
 from phrasemem.pipeline.documents import write_chunk
+from phrasemem.pipeline.language import is_language
+from phrasemem.pipeline.paragraphs import without_foreign
 from phrasemem.pipeline.read import Document
 from phrasemem.pipeline.repair import repair_lost_quotes
+from phrasemem.pipeline.soundness import surely_sound
 
 ENGLISH = "The quick brown fox jumps over the lazy dog, and then it goes home to sleep. " * 2
 GERMAN = "Der schnelle braune Fuchs springt über den faulen Hund und geht dann nach Hause. " * 2
@@ -83,6 +86,40 @@ def test_skipping_ftfy_is_equal_to_ftfy(text: str) -> None:
     assert clean_text(text) == clean_text(ftfy.fix_text(text, config))
 
 
+# What ftfy mends and what it leaves, in bits that chance joins.
+_BROKEN = ["\u00e2\u20ac\u2122", "\u00c3\u00a9", "\u00c2 ", "\u00d0\u00b6", "&amp;", "\x85", "\x96"]
+_ODD = ["\ufb01", "\uff21", "e\u0301", "\u200b", "\ufffd"]
+_SOUND = ["caf\u00e9", "\n", "\u201cquote\u201d", "R&B", "\u2014", "a ", "Z."]
+_BITS = st.sampled_from(_BROKEN) | st.sampled_from(_ODD) | st.sampled_from(_SOUND)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_BITS | st.text(max_size=3), max_size=8).map("".join))
+def test_what_is_surely_sound_ftfy_leaves_alone(text: str) -> None:
+    if surely_sound(text):
+        config = ftfy.TextFixerConfig(uncurl_quotes=False, explain=False)
+        assert clean_text(ftfy.fix_text(text, config)) == clean_text(text)
+
+
+def test_most_text_beyond_ascii_is_surely_sound() -> None:
+    assert surely_sound(
+        "The \u201cna\u00efve\u201d caf\u00e9 \u2014 it\u2019s open, R & B on 5\u20136 May"
+    )
+    assert not surely_sound("it\u00e2\u20ac\u2122s")
+    assert not surely_sound("One.\n\u00c2 Two")
+
+
+def test_foreign_paragraphs_go_and_short_ones_stay() -> None:
+    english, german = ENGLISH * 2, GERMAN * 2
+    mixed = f"{english}\n{german}\n{GERMAN[:80]}\n{english}"
+    assert without_foreign(mixed, "en", 60, 300) == (
+        f"{english}\n{GERMAN[:80]}\n{english}",
+        1,
+    )
+    assert without_foreign(german, "en", 60, 300) == (german, 0)
+    assert without_foreign(f"{ENGLISH}\n{GERMAN}", "en", 60, 300)[1] == 0
+
+
 @pytest.mark.parametrize(
     ("text", "language", "verdict"),
     [
@@ -121,13 +158,16 @@ def test_a_part_counts_what_it_drops(tmp_path: Path) -> None:
         tmp_path,
         "out",
         source=str(tmp_path / "in.parquet"),
+        cleaning=Cleaning().model_dump(),
         repairs=["lost-quotes"],
         language="en",
-        min_chars=100,
-        language_margin=60,
+        kind="encyclopedia",
+        repeated=None,
+        evaluation=None,
     )
     assert report["documents"] == 2
     assert report["dropped"] == {"empty": 1, "other-language": 1, "too-short": 1}
+    assert report["removed"] == {}
     kept = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert [row["id"] for row in kept] == ["0", "4"]
     assert [row["title_key"] for row in kept] == ["t0", "t4"]

@@ -17,8 +17,8 @@ from .conftest import Whole, small_parts
 
 # Without "unigrams": it is over so soon after its only write that a kill rarely falls into it.
 STAGES = (
-    *("read", "clean", "select", "tokenize", "hashes", "survivors", "counts", "candidates"),
-    *("score", "embed", "layout", "pack"),
+    *("read", "lines", "repeated", "clean", "select", "tokenize", "hashes", "survivors"),
+    *("counts", "candidates", "score", "embed", "layout", "pack"),
 )
 # Stages of a single part: the first write is already inside the only part.
 SINGLE = ("select", "score", "layout")

@@ -16,7 +16,7 @@ import pytest
 from phrasemem.pipeline import choice, score
 from phrasemem.pipeline.byte_budget import BYTES_BESIDE_THE_ROW, phrases_within
 from phrasemem.pipeline.database import DatabaseError, connect
-from phrasemem.pipeline.words import word_table
+from phrasemem.pipeline.token_words import word_table
 
 Gram = tuple[int, ...]
 N_MAX = 4
