@@ -11,12 +11,29 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+_LONGEST = (
+    "test_docs",
+    "test_kill",
+    "test_build",
+    "test_extend",
+    "test_packaging",
+    "test_kill_again",
+)
 _ALLOWED = ROOT / "tests" / "allowed_skips.txt"
 
 
 def _allowed_patterns() -> list[str]:
     lines = (line.split("#")[0].strip() for line in _ALLOWED.read_text().splitlines())
     return [line for line in lines if line]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first, so that no process is left with one at the end."""
+    items.sort(key=lambda item: _place(item.path.stem))
+
+
+def _place(file: str) -> int:
+    return _LONGEST.index(file) if file in _LONGEST else len(_LONGEST)
 
 
 @pytest.hookimpl(trylast=True)

@@ -17,6 +17,7 @@ import zstandard
 from phrasemem.memfmt.errors import FormatError
 from phrasemem.memfmt.reader import MemoryReader
 from phrasemem.memfmt.verify import verify
+from phrasemem.pipeline.catalogue_table import ENTROPIES
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.count_store import CountStoreError, store_path
 from phrasemem.pipeline.extend import ExtendError, extend
@@ -147,12 +148,19 @@ def counts_in(store: Path) -> list[tuple[Any, ...]]:
     return rows
 
 
-def test_keeping_counts_changes_nothing_in_the_memory(
-    world: Any, corpora: list[dict[str, Any]], two: Path, tmp_path: Path
+def test_keeping_counts_leaves_out_entropies_and_changes_nothing_else(
+    world: Any, corpora: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    built(world, corpora[:2], tmp_path / "memory", shortest=0)
-    assert same_files(tmp_path / "memory", two) == []
-    assert not store_path(tmp_path / "memory").exists()
+    kept, plain = tmp_path / "kept", tmp_path / "plain"
+    how = {"shortest": 0, "score": "collocation"}
+    built(world, corpora[:2], kept, keep_counts=True, **how)
+    built(world, corpora[:2], plain, **how)
+    assert same_files(plain, kept) == ["catalogue.parquet"]
+    tables = [pq.read_table(memory / "catalogue.parquet") for memory in (plain, kept)]
+    assert tables[0].drop_columns(list(ENTROPIES)).equals(tables[1].drop_columns(list(ENTROPIES)))
+    assert tables[1][ENTROPIES[0]].null_count == len(tables[1])
+    assert tables[0][ENTROPIES[0]].null_count < len(tables[0])
+    assert not store_path(plain).exists()
 
 
 def test_a_lost_store_is_made_again(
