@@ -66,7 +66,9 @@ def test_what_is_done_is_seen_and_what_changed_is_named(world: Any, tmp_path: Pa
     assert states["read"] == (True, "done")
     assert states["clean"] == (False, "goes on, 1 parts are done")
     assert states["select"] == (False, "new")
-    changed = load_config(world.write("plan", cleaning={"min_chars": 7}))
+    changed = load_config(
+        world.write("plan", cleaning={**world.config()["cleaning"], "min_chars": 7})
+    )
     found = plan_build(changed, tmp_path / "memory", work, base=world.folder, workers=1)
     state = next(stage.state for stage in found.stages if stage.name == "clean")
     assert state == "runs again: cleaning.min_chars 100 -> 7"
@@ -98,5 +100,5 @@ def test_the_command_prints_a_plan_and_builds_nothing(world: Any, tmp_path: Path
     assert plain.exit_code == 0, plain.output
     assert "with 1 workers" in plain.output
     data = json.loads(CliRunner().invoke(phrasemem, [*arguments, "--json"]).output)
-    assert [stage["name"] for stage in data["stages"]][:3] == ["read", "clean", "select"]
+    assert [stage["name"] for stage in data["stages"]][:3] == ["read", "lines", "repeated"]
     assert list(tmp_path.iterdir()) == []
