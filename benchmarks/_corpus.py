@@ -14,6 +14,7 @@ from phrasemem import artifacts
 from phrasemem.pipeline.clean import clean_part
 from phrasemem.pipeline.config import BuildConfig, Corpus, load_config
 from phrasemem.pipeline.documents import read_part
+from phrasemem.pipeline.repeats import least_documents, lines_part, repeated_part
 from phrasemem.pipeline.tokens import tokenize_part
 
 FOLDER = OUT / "corpus"
@@ -46,7 +47,7 @@ def read_lines(folder: Path, name: str) -> None:
     """Read a chunk again from JSON lines that hold the same documents."""
     settings = corpus().model_copy(update={"format": "jsonl", "title_field": "title"})
     read_part(
-        folder, f"lines-{name}", corpus=settings.model_dump(), name=name,
+        folder, f"repeats-{name}", corpus=settings.model_dump(), name=name,
         location=str(folder / f"{name}.jsonl"), shard=0, shards=1, pieces_of_corpus=1,
         chunk_chars=1 << 40,
     )  # fmt: skip
@@ -60,11 +61,28 @@ def write_lines(folder: Path, name: str) -> None:
 
 
 def clean(folder: Path, name: str) -> str:
-    """Clean a chunk; returns the file."""
-    settings = config().cleaning.model_dump()
+    """Clean a chunk with all that is on by default; returns the file.
+
+    What repeats is counted in this chunk alone.
+    """
+    cleaning, source = config().cleaning, str(folder / f"{name}.parquet")
+    repeats = cleaning.boilerplate
+    repeated = None
+    if repeats is not None:
+        found = lines_part(
+            folder, f"lines-{name}", source=source, share=1.0,
+            span_words=repeats.span_words, sentence_words=repeats.sentence_words,
+        )  # fmt: skip
+        least = least_documents(found["documents"], repeats.min_documents, repeats.min_share)
+        repeated_part(
+            folder, f"repeated-{name}", sources=[str(folder / f"repeats-{name}.parquet")],
+            least=least, memory_limit="1GB",
+        )  # fmt: skip
+        repeated = str(folder / f"repeated-{name}.parquet")
     clean_part(
-        folder, f"clean-{name}", source=str(folder / f"{name}.parquet"),
-        repairs=corpus().repairs, language=corpus().language, **settings,
+        folder, f"clean-{name}", source=source, cleaning=cleaning.model_dump(),
+        repairs=corpus().repairs, language=corpus().language, kind=corpus().kind,
+        repeated=repeated, evaluation=None,
     )  # fmt: skip
     return str(folder / f"clean-{name}.parquet")
 
