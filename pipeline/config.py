@@ -233,7 +233,8 @@ class BuildConfig(_Strict):
     encoder: Encoder
     corpora: Annotated[list[Corpus], Field(min_length=1)]
     held_out: Share = 0.02
-    seed: Annotated[int, Field(ge=0)] = 0
+    # Below 2**64, which is the end of what a hash can be seeded with, by the seeds that are tried.
+    seed: Annotated[int, Field(ge=0, le=1 << 63)] = 0
     reading: Reading = Reading()
     cleaning: Cleaning = Cleaning()
     mining: Mining = Mining()

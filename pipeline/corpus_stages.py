@@ -126,11 +126,7 @@ def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
 
 
 def _named(span: tuple[int, int]) -> str:
-    """Name a span in the key of its part.
-
-    So a read that was stopped and goes on with spans of another size takes none for another, and
-    the size of spans need not be in the fingerprint.
-    """
+    """Name a span in the key of its part, so that keys sort as the file does."""
     return f"{span[0]:015d}-{span[1]:015d}"
 
 

@@ -130,6 +130,13 @@ def test_a_broken_value_says_where(tmp_path: Path, key: str, value: Any, message
     assert "profiles.one.corpora.0" in str(caught.value)
 
 
+def test_a_seed_that_no_hash_takes_is_refused_at_once(tmp_path: Path) -> None:
+    data = minimal()
+    data["profiles"]["one"]["seed"] = 1 << 64
+    with pytest.raises(ConfigError, match="less than or equal to 9223372036854775808"):
+        load(tmp_path, data)
+
+
 def test_a_missing_licence_is_an_error(tmp_path: Path) -> None:
     data = minimal()
     del data["profiles"]["one"]["corpora"][0]["licence"]
