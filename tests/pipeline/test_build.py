@@ -22,11 +22,13 @@ from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.corpus_stages import CorpusError
 from phrasemem.pipeline.existing import OutputError
 from phrasemem.pipeline.phrase_stages import NoPhrasesError, bucket_count
+from phrasemem.pipeline.plan import Plan, make_plan
 from phrasemem.pipeline.progress import Reporter
 from phrasemem.pipeline.read import ReadError
 from phrasemem.pipeline.report import BuildReport
 from phrasemem.pipeline.run import BuildError, build
 from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
+from phrasemem.pipeline.sources import find_pieces
 from phrasemem.pipeline.unigrams import UnigramsError, read_unigrams
 
 STAGES = (
@@ -253,6 +255,19 @@ def test_one_and_two_workers_and_none_give_the_same_bytes(
         found = contents(tmp_path / f"m{workers}")
         assert found.keys() == none.keys()
         assert [name for name in none if found[name] != none[name]] == []
+
+
+def test_how_the_input_is_cut_is_no_part_of_the_memory(world: Any) -> None:
+    def plan(**changes: Any) -> Plan:
+        config = BuildConfig.model_validate(world.config(**changes))
+        return make_plan(config, find_pieces(config.corpora, world.folder))
+
+    as_it_is, cut = plan(), plan(partition_chars=77, reading={"split_bytes": 99})
+    assert cut.fingerprint == as_it_is.fingerprint
+    # Parts of one cut are never taken for parts of another.
+    assert cut.read.fingerprint != as_it_is.read.fingerprint
+    assert plan(reading={"max_record_bytes": 5000}).fingerprint != as_it_is.fingerprint
+    assert plan(held_out=0.3).fingerprint != as_it_is.fingerprint
 
 
 def test_a_second_run_does_nothing_and_says_so(
