@@ -59,7 +59,7 @@ def main() -> None:
     if arguments.full:
         partitions = -(-_WANTED // len(counted(_partition(0), _N_MAX).starts))
     names = [f"{number:05d}" for number in range(partitions)]
-    buckets = phrase_stages.bucket_count(len(names))
+    buckets = phrase_stages.bucket_count(len(names) * _TOKENS)
     ngrams = sum(_hashes(name, buckets) for name in names)
     stages = {
         "survivors": _measured(_survivors, names, buckets),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import types
 import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -232,7 +233,8 @@ class BuildConfig(_Strict):
     encoder: Encoder
     corpora: Annotated[list[Corpus], Field(min_length=1)]
     held_out: Share = 0.02
-    seed: Annotated[int, Field(ge=0)] = 0
+    # Below 2**64, which is the end of what a hash can be seeded with, by the seeds that are tried.
+    seed: Annotated[int, Field(ge=0, le=1 << 63)] = 0
     reading: Reading = Reading()
     cleaning: Cleaning = Cleaning()
     mining: Mining = Mining()
@@ -342,6 +344,8 @@ def _parse(path: Path) -> Any:
         raise ConfigError("no such configuration file", where=path) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"not a YAML file: {error}", where=path) from error
+    except RecursionError as error:
+        raise ConfigError("the configuration nests too deep", where=path) from error
 
 
 def _explain(error: ValidationError, model: type[BaseModel], path: Path) -> ConfigError:
@@ -379,4 +383,6 @@ def _model_in(annotation: Any) -> Any:
     """Strip Annotated and Optional, but keep containers for the next step."""
     if typing.get_origin(annotation) is Annotated:
         return _model_in(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return _model_in(next(a for a in typing.get_args(annotation) if a is not type(None)))
     return annotation

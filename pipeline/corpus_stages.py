@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 from phrasemem.memfmt.errors import PhraseMemError
 from phrasemem.pipeline.cleaning_stages import LookedFor, what_to_look_for
@@ -12,8 +13,10 @@ from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.engine import Engine
 from phrasemem.pipeline.executor import Job
 from phrasemem.pipeline.plan import Plan
+from phrasemem.pipeline.read import ReadError
 from phrasemem.pipeline.report import CorpusReport
-from phrasemem.pipeline.sources import Piece
+from phrasemem.pipeline.sources import Piece, refuse_changed
+from phrasemem.pipeline.stage import forget
 
 _SELECT_MEMORY = "1GB"
 
@@ -71,6 +74,8 @@ def read(
     from phrasemem.pipeline.documents import read_part
 
     parts = engine.run(plan.read, read_part, lambda: _read_jobs(config, pieces))
+    if not engine.timings[-1].skipped:
+        _refuse_changed(pieces, engine.work / plan.read.name)
     chunks = []
     for key, part in parts.items():
         corpus = int(key.split("-")[0])
@@ -85,6 +90,15 @@ def read(
                 hint="is it the right file, format and text_field?",
             )
     return chunks
+
+
+def _refuse_changed(pieces: Sequence[Piece], folder: Path) -> None:
+    try:
+        refuse_changed(pieces)
+    except ReadError:
+        # What was read is not what the fingerprint says.
+        forget(folder)
+        raise
 
 
 def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
@@ -112,11 +126,7 @@ def _read_jobs(config: BuildConfig, pieces: Sequence[Piece]) -> list[Job]:
 
 
 def _named(span: tuple[int, int]) -> str:
-    """Name a span in the key of its part.
-
-    So a read that was stopped and goes on with spans of another size takes none for another, and
-    the size of spans need not be in the fingerprint.
-    """
+    """Name a span in the key of its part, so that keys sort as the file does."""
     return f"{span[0]:015d}-{span[1]:015d}"
 
 

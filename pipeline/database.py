@@ -16,6 +16,9 @@ from phrasemem.memfmt.errors import PhraseMemError
 
 # Rows of a batch that is read, and of a row group that is written.
 BATCH_ROWS = 1 << 16
+# A table of files, given as the parameter. Folders above them may be named like `corpus=3`, which
+# DuckDB takes for the values of a column of that name unless it is told not to.
+PARQUET = "read_parquet(?, hive_partitioning = false)"
 
 
 class DatabaseError(PhraseMemError):
@@ -41,12 +44,14 @@ def connect(
     # A worker that was given up may still be at the same part.
     scratch = scratch.with_name(f"{scratch.name}-{os.urandom(4).hex()}")
     scratch.mkdir(parents=True)
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": memory_limit,
+        "threads": threads,
+        "temp_directory": str(scratch / "spill"),
+        "preserve_insertion_order": False,
+    }
     try:
-        with duckdb.connect(str(scratch / "tables.duckdb")) as connection:
-            connection.execute(f"SET memory_limit = '{memory_limit}'")
-            connection.execute(f"SET threads = {threads}")
-            connection.execute(f"SET temp_directory = '{scratch / 'spill'}'")
-            connection.execute("SET preserve_insertion_order = false")
+        with duckdb.connect(str(scratch / "tables.duckdb"), config=settings) as connection:
             connection.execute("SET enable_progress_bar = false")
             yield connection
     except duckdb.Error as error:

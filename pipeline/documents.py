@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -76,7 +77,12 @@ def _sort_out(
 ) -> Iterator[Document]:
     for record in records:
         if isinstance(record, Document):
-            yield record
+            yield replace(
+                record,
+                id=_encodable(record.id),
+                title=_encodable(record.title),
+                text=_encodable(record.text),
+            )
             continue
         left_out[record.reason] += 1
         if record.bad:
@@ -138,7 +144,7 @@ def write_chunk(path: Path, documents: Sequence[Document]) -> None:
     columns = [
         pa.array([document.id for document in documents], pa.string()),
         pa.array([document.title for document in documents], pa.string()),
-        pa.array([_encodable(document.text) for document in documents], pa.string()),
+        pa.array([document.text for document in documents], pa.string()),
     ]
     with appears(path) as temporary:
         pq.write_table(pa.table(columns, schema=CHUNK_SCHEMA), temporary, compression="zstd")

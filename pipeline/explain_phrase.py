@@ -21,7 +21,7 @@ from phrasemem.pipeline.boundaries import (
 from phrasemem.pipeline.choice import CHOSEN, NESTED, OVER_BUDGET, phrase_shares, quotas_of
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.count import gram_hashes
-from phrasemem.pipeline.database import rows_of
+from phrasemem.pipeline.database import PARQUET, rows_of
 from phrasemem.pipeline.folding import key_map_of
 from phrasemem.pipeline.mine import Mined
 from phrasemem.pipeline.phrase_stages import keeps_all
@@ -141,8 +141,8 @@ def _broken_form(ids: Sequence[int], config: BuildConfig) -> dict[str, Any] | No
 
 def _candidate(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any] | None:
     """Return what ``scored.parquet`` says of a candidate."""
-    wanted = f"SELECT * FROM read_parquet('{mined.scored}') WHERE tokens = {tokens}::UINTEGER[]"
-    rows = rows_of(duckdb.execute(wanted))
+    wanted = f"SELECT * FROM {PARQUET} WHERE tokens = ?::UINTEGER[]"
+    rows = rows_of(duckdb.execute(wanted, [[str(mined.scored)], tokens]))
     if not rows:
         return None
     row = rows[0]
@@ -164,16 +164,15 @@ def _candidate(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str
 
 def _detail(row: dict[str, Any], config: BuildConfig, mined: Mined) -> str:
     if row["verdict"] == NESTED:
-        query = f"SELECT text, count FROM read_parquet('{mined.scored}') WHERE row = ?"
-        text, count = duckdb.execute(query, [row["holder"]]).fetchall()[0]
+        query = f"SELECT text, count FROM {PARQUET} WHERE row = ?"
+        text, count = duckdb.execute(query, [[str(mined.scored)], row["holder"]]).fetchall()[0]
         return f"{count:,} of {row['count']:,} inside {text!r}"
     if row["verdict"] not in (CHOSEN, OVER_BUDGET):
         return ""
     quota = _quotas(config, mined)[row["home"]]
     cut = duckdb.execute(
-        f"SELECT min(score) FROM read_parquet('{mined.scored}') WHERE verdict = '{CHOSEN}' "
-        "AND home = ?",
-        [row["home"]],
+        f"SELECT min(score) FROM {PARQUET} WHERE verdict = ? AND home = ?",
+        [[str(mined.scored)], CHOSEN, row["home"]],
     ).fetchall()[0][0]
     least = "" if cut is None else f"; the least score chosen there is {cut:.3f}"
     return f"place {row['place']:,} in {row['home']}, of {quota:,} served first{least}"
@@ -199,11 +198,12 @@ def _rare(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any
     padded = np.zeros((1, n_max), np.uint32)
     padded[0, : len(tokens)] = tokens
     key = int(gram_hashes(np.array([len(tokens)], np.uint8), padded)[0])
-    counts = mined.work / mined.plan.counts.name / "*.parquet"
+    counts = _partitions(mined.work / mined.plan.counts.name)
     columns = " AND ".join(f"t{place} = {token}" for place, token in enumerate(padded[0]))
     exact = duckdb.execute(
-        f"SELECT sum(count)::BIGINT, sum(documents)::BIGINT FROM read_parquet('{counts}') "
-        f"WHERE hash = {key}::UBIGINT AND n = {len(tokens)} AND {columns}"
+        f"SELECT sum(count)::BIGINT, sum(documents)::BIGINT FROM {PARQUET} "
+        f"WHERE hash = {key}::UBIGINT AND n = {len(tokens)} AND {columns}",
+        [counts],
     ).fetchall()[0]
     if exact[0] is None and not keeps_all(mined.plan):
         exact = (_hashed(key, mined), None)
@@ -220,11 +220,10 @@ def _rare(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any
 
 def _hashed(key: int, mined: Mined) -> int:
     """Return the count of a hash in pass A, which may be that of another n-gram too."""
-    folder = mined.work / mined.plan.hashes.name
-    files = [str(path) for path in _partitions(folder)]
-    query = "SELECT coalesce(sum(count), 0)::BIGINT FROM read_parquet(?) WHERE hash = ?::UBIGINT"
+    files = _partitions(mined.work / mined.plan.hashes.name)
+    query = f"SELECT coalesce(sum(count), 0)::BIGINT FROM {PARQUET} WHERE hash = ?::UBIGINT"
     return int(duckdb.execute(query, [files, key]).fetchall()[0][0])
 
 
-def _partitions(folder: Path) -> list[Path]:
-    return [p for p in sorted(folder.glob("*.parquet")) if not p.stem.endswith(".unigrams")]
+def _partitions(folder: Path) -> list[str]:
+    return [str(p) for p in sorted(folder.glob("*.parquet")) if not p.stem.endswith(".unigrams")]

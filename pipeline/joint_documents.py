@@ -14,7 +14,8 @@ CREATE TABLE known (
 )
 """
 _ADD = """
-INSERT INTO known SELECT ?, text_hash, title, chars, corpus FROM read_parquet(?)
+INSERT INTO known SELECT ?, text_hash, title, chars, corpus
+FROM read_parquet(?, hive_partitioning = false)
 WHERE list_contains(?::VARCHAR[], corpus)
 """
 _RANKED = """

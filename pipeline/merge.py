@@ -28,7 +28,8 @@ def survivors_part(
     first, last = bucket_limits(bucket, buckets)
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         query = (
-            "SELECT hash FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT "
+            "SELECT hash FROM read_parquet(?, hive_partitioning = false) "
+            "WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT "
             "GROUP BY hash HAVING sum(count) >= ? ORDER BY hash"
         )
         found = database.execute(query, [list(sources), first, last, min_count]).fetchnumpy()
@@ -64,13 +65,17 @@ def store_part(
     """
     first, last = bucket_limits(bucket, buckets)
     key_columns = f"n, {', '.join(f't{place}' for place in range(n_max))}"
-    before = f"UNION ALL SELECT {key_columns}, corpus, count, documents FROM read_parquet(?)"
+    before = (
+        f"UNION ALL SELECT {key_columns}, corpus, count, documents "
+        "FROM read_parquet(?, hive_partitioning = false)"
+    )
     query = f"""
         SELECT {key_columns}, corpus, sum(count)::UINTEGER AS count,
                sum(documents)::UINTEGER AS documents
         FROM (
           SELECT {key_columns}, corpus, count, documents
-          FROM read_parquet(?) WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
+          FROM read_parquet(?, hive_partitioning = false)
+          WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT
           {before if earlier else ""}
         )
         GROUP BY {key_columns}, corpus ORDER BY {key_columns}, corpus
@@ -114,7 +119,7 @@ def candidates_part(
     query = f"""
         SELECT n, {tokens}, sum(count)::UINTEGER AS count, sum(documents)::UINTEGER AS documents,
                {shares}{firsts}
-        FROM read_parquet(?) {within}
+        FROM read_parquet(?, hive_partitioning = false) {within}
         GROUP BY n, {tokens}
         HAVING sum(count) >= ? AND sum(documents) >= ?
         ORDER BY n, {tokens}

@@ -207,7 +207,8 @@ def _entropies_query(columns: Sequence[str], n_max: int) -> str:
     kept = ", ".join(name for name in columns if name not in ENTROPIES)
     return f"""
         WITH beside AS (
-          SELECT hash, side, token, sum(count)::BIGINT AS c FROM read_parquet(?)
+          SELECT hash, side, token, sum(count)::BIGINT AS c
+          FROM read_parquet(?, hive_partitioning = false)
           WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT GROUP BY hash, side, token
         ), sides AS (
           SELECT hash,

@@ -20,7 +20,7 @@ from phrasemem.pipeline.unigrams import UNIGRAMS_FILE
 
 _BUCKET_MEMORY = "1GB"
 _SCORE_MEMORY = "2GB"
-_CHUNKS_A_BUCKET = 2
+_TOKENS_A_BUCKET = 2_000_000
 _MAX_BUCKETS = 4096
 
 
@@ -86,7 +86,7 @@ def choose_phrases(
 ) -> tuple[Report, int]:
     """Count n-grams and choose phrases: the report of the stage ``score``, and the buckets."""
     store = earlier.store if earlier is not None else None
-    buckets = store.buckets if store is not None else bucket_count(len(tokenized.chunks))
+    buckets = store.buckets if store is not None else bucket_count(sum(r.tokens for r in reports))
     count_hashes(config, plan, tokenized.chunks, buckets, engine)
     sum_unigrams(config, plan, tokenized, engine, earlier)
     if not keeps_all(plan):
@@ -112,9 +112,12 @@ def keeps_store(config: BuildConfig, earlier: Earlier | None) -> bool:
     return config.mining.keep_counts if earlier is None else earlier.store is not None
 
 
-def bucket_count(chunks: int) -> int:
-    """Return a power of two that grows with the text and not with the workers."""
-    wanted = min(_MAX_BUCKETS, max(4, chunks // _CHUNKS_A_BUCKET))
+def bucket_count(tokens: int) -> int:
+    """Return a power of two that grows with the text, not with the workers or how it was cut.
+
+    A count store has these buckets: its bytes depend on them.
+    """
+    wanted = min(_MAX_BUCKETS, max(4, tokens // _TOKENS_A_BUCKET))
     return 1 << (wanted - 1).bit_length()
 
 

@@ -38,6 +38,9 @@ _READ_FIELDS = {
     "format", "text_field", "title_field", "id_field", "config", "split", "revision", "partitions"
 }  # fmt: skip
 
+# Settings by which the input is cut into tasks.
+_CUTTING = {"partition_chars", "split_bytes"}
+
 
 class PlanError(PhraseMemError):
     """A model or encoder that is not where the configuration says."""
@@ -71,8 +74,18 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the memory as a whole."""
-        return self.pack.fingerprint
+        """Fingerprint of the memory as a whole.
+
+        How the input was cut into tasks is left out: what stands in the work folder depends on
+        it, the memory does not.
+        """
+        whole: dict[str, str] = {}
+        for stage in self.stages():
+            known = {name: whole.get(found, found) for name, found in stage.inputs.items()}
+            settings = {k: v for k, v in stage.settings.items() if k not in _CUTTING}
+            content = Stage(stage.name, stage.version, settings, known)
+            whole[stage.fingerprint] = content.fingerprint
+        return whole[self.pack.fingerprint]
 
     def stages(self) -> list[Stage]:
         """All stages in order."""
@@ -95,6 +108,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         {
             "corpora": [_reading(config, index) for index in range(len(corpora))],
             "partition_chars": config.partition_chars,
+            "split_bytes": config.reading.split_bytes,
             "max_record_bytes": config.reading.max_record_bytes,
             "libraries": _versions(
                 "FastWARC", "lxml", "mwparserfromhell", "mwxml", "Resiliparse", "warcio"
@@ -133,15 +147,15 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         },
         _inputs(clean, select),
     )  # fmt: skip
-    hashes = Stage("hashes", 3, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
+    hashes = Stage("hashes", 4, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
     unigrams = Stage("unigrams", 1, {}, _inputs(hashes))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
     limits = {"min_documents": mining.min_documents}
     if everything:
-        counts = Stage("counts", 2, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
+        counts = Stage("counts", 3, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
         limits["min_count"] = mining.min_count
     else:
-        counts = Stage("counts", 2, {}, _inputs(tokenize, survivors))
+        counts = Stage("counts", 3, {}, _inputs(tokenize, survivors))
     store = Stage("store", 1, {}, _inputs(counts))
     candidates = Stage("candidates", 2, limits, _inputs(counts))
     targets = Stage("targets", 1, {}, _inputs(candidates))

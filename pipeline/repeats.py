@@ -108,7 +108,8 @@ def repeated_part(
 
 
 _MERGE = """
-SELECT hash FROM read_parquet(?) GROUP BY hash HAVING sum(documents) >= ? ORDER BY hash
+SELECT hash FROM read_parquet(?, hive_partitioning = false)
+GROUP BY hash HAVING sum(documents) >= ? ORDER BY hash
 """
 
 

@@ -65,7 +65,7 @@ def load(
     )
     database.execute(
         f"CREATE TABLE grams AS SELECT row_number() OVER (ORDER BY n, {tokens}) - 1 AS id, * "
-        f"{_unknown_entropies(candidates)} FROM read_parquet(?)",
+        f"{_unknown_entropies(candidates)} FROM read_parquet(?, hive_partitioning = false)",
         [list(candidates)],
     )
     database.execute("CREATE TABLE parts_1 AS SELECT token AS t0, count FROM unigrams")

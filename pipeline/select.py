@@ -148,7 +148,11 @@ def _load(
 
 def _load_earlier(database: duckdb.DuckDBPyConnection, earlier: str | None) -> None:
     database.register("none", DOCUMENTS_SCHEMA.empty_table())
-    source = "SELECT * FROM none" if earlier is None else "SELECT * FROM read_parquet(?)"
+    source = (
+        "SELECT * FROM none"
+        if earlier is None
+        else "SELECT * FROM read_parquet(?, hive_partitioning = false)"
+    )
     arguments = [] if earlier is None else [[earlier]]
     database.execute(f"CREATE TABLE earlier AS {source}", arguments)
     database.execute(
@@ -185,7 +189,8 @@ _DOCUMENTS = """
 CREATE TABLE documents AS
 SELECT chunk, file_row_number::UINTEGER AS row, corpus, kind, held_below, id, text_hash,
        title_key, length(text) AS chars, signature, bands
-FROM read_parquet(?, filename = true, file_row_number = true) AS files
+FROM read_parquet(
+  ?, filename = true, file_row_number = true, hive_partitioning = false) AS files
 JOIN listed ON files.filename = listed.path
 JOIN corpora USING (corpus)
 """

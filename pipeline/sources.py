@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phrasemem import artifacts
@@ -35,12 +35,15 @@ class Piece:
     identity : str
         ``sha256:...`` of the file; of a remote one without a given checksum what its server says
         of it; of a dataset its name, configuration, split and revision.
+    stamp : (int, int) or None
+        Size and time of change, in ns, of a local file before its checksum was taken.
     """
 
     corpus: int
     name: str
     location: str
     identity: str
+    stamp: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def is_dataset(self) -> bool:
@@ -76,9 +79,11 @@ def _distinct(pieces: Sequence[Piece]) -> list[Piece]:
     seen: Counter[tuple[int, str]] = Counter()
     distinct = []
     for piece in pieces:
-        seen[piece.corpus, piece.name] += 1
-        copies = seen[piece.corpus, piece.name]
-        name = piece.name if copies == 1 else f"{piece.name}~{copies}"
+        # The name of a file may be no text: bytes that are no UTF-8 are spelled out.
+        name = piece.name.encode("utf-8", "backslashreplace").decode()
+        seen[piece.corpus, name] += 1
+        copies = seen[piece.corpus, name]
+        name = name if copies == 1 else f"{name}~{copies}"
         distinct.append(replace(piece, name=name))
     return distinct
 
@@ -99,7 +104,8 @@ def _of_source(
         )
     for name, location in sorted(found.items()):
         format_of(Source(location, name), corpus.format)
-        yield Piece(index, name, location, _identity(corpus, location, checksum))
+        stamp = stamp_of(location)
+        yield Piece(index, name, location, _identity(corpus, location, checksum), stamp)
 
 
 def _places(corpus: Corpus, source: str, base: Path) -> Iterator[tuple[str, str]]:
@@ -152,6 +158,31 @@ def _identity(corpus: Corpus, location: str, checksum: str | None) -> str:
             found=found,
         )
     return f"sha256:{found}"
+
+
+def stamp_of(location: str) -> tuple[int, int] | None:
+    """Return what shows that a local file was written to; None of a remote or a missing one."""
+    try:
+        found = None if is_url(location) else Path(location).stat()
+    except FileNotFoundError:
+        return None
+    return None if found is None else (found.st_size, found.st_mtime_ns)
+
+
+def refuse_changed(pieces: Sequence[Piece]) -> None:
+    """Fail if a local file was written to since its checksum was taken.
+
+    Raises
+    ------
+    ReadError
+    """
+    for piece in pieces:
+        if not piece.is_dataset and piece.stamp != stamp_of(piece.location):
+            raise ReadError(
+                "a source was changed while it was read",
+                where=piece.location,
+                hint="run the same command again: it is read anew",
+            )
 
 
 def sha256_of(location: str) -> str:

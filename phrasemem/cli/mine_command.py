@@ -77,14 +77,15 @@ def command(
 def _best(mined: Mined, top: int) -> dict[str, list[dict[str, Any]]]:
     import duckdb
 
-    from phrasemem.pipeline.database import rows_of
+    from phrasemem.pipeline.database import PARQUET, rows_of
 
     query = (
-        f"SELECT text, count, documents, score FROM read_parquet('{mined.scored}') "
+        f"SELECT text, count, documents, score FROM {PARQUET} "
         "WHERE verdict = 'chosen' AND home = ? ORDER BY place LIMIT ?"
     )
     return {
-        corpus.name: rows_of(duckdb.execute(query, [corpus.name, top])) for corpus in mined.corpora
+        corpus.name: rows_of(duckdb.execute(query, [[str(mined.scored)], corpus.name, top]))
+        for corpus in mined.corpora
     }
 
 

@@ -75,11 +75,15 @@ _COLUMNS = """
 """
 
 _VIEWS = {
-    "catalogue": ("catalogue.parquet", "SELECT * FROM read_parquet('{}')"),
-    "unigrams": ("unigrams.parquet", "SELECT * FROM read_parquet('{}')"),
+    "catalogue": (
+        "catalogue.parquet",
+        "SELECT * FROM read_parquet('{}', hive_partitioning = false)",
+    ),
+    "unigrams": ("unigrams.parquet", "SELECT * FROM read_parquet('{}', hive_partitioning = false)"),
     "heldout": (
         HELD_OUT_FILE,
-        "SELECT * FROM read_json('{}', format='newline_delimited', compression='zstd', columns="
+        "SELECT * FROM read_json('{}', hive_partitioning = false, format='newline_delimited', "
+        "compression='zstd', columns="
         "{{id: 'VARCHAR', corpus: 'VARCHAR', kind: 'VARCHAR', split: 'VARCHAR', text: 'VARCHAR'}})",
     ),
 }

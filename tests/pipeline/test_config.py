@@ -90,6 +90,20 @@ def test_an_unknown_key_names_the_nearest(
     assert f"did you mean {nearest}?" in str(caught.value)
 
 
+def test_unknown_keys_of_optional_settings_are_named_too(tmp_path: Path) -> None:
+    data = minimal()
+    data["profiles"]["one"]["cleaning"] = {"boilerplate": {"min_document": 3}}
+    with pytest.raises(ConfigError, match="did you mean 'min_documents'"):
+        load(tmp_path, data)
+
+
+def test_a_file_that_nests_too_deep_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "corpora.yaml"
+    path.write_text("[" * 1000)
+    with pytest.raises(ConfigError, match="nests too deep"):
+        load_config(path)
+
+
 def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
     data = minimal()
     data["profiles"]["one"]["corpora"][0]["budget"] = {"zzz": 1}
@@ -114,6 +128,13 @@ def test_a_broken_value_says_where(tmp_path: Path, key: str, value: Any, message
     with pytest.raises(ConfigError, match=message) as caught:
         load(tmp_path, data)
     assert "profiles.one.corpora.0" in str(caught.value)
+
+
+def test_a_seed_that_no_hash_takes_is_refused_at_once(tmp_path: Path) -> None:
+    data = minimal()
+    data["profiles"]["one"]["seed"] = 1 << 64
+    with pytest.raises(ConfigError, match="less than or equal to 9223372036854775808"):
+        load(tmp_path, data)
 
 
 def test_a_missing_licence_is_an_error(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def build_report() -> BuildReport:
     corpus = CorpusReport(HOSTILE, "web", HOSTILE, False, HOSTILE, read=12, documents=7, tokens=50)
     corpus.dropped[HOSTILE] = 3
     corpus.decisions.update({"kept": 7, "duplicate": 2})
+    corpus.removed[HOSTILE] = 1234
     return BuildReport([corpus], 3, 1000, [], did_nothing=False, single=1, notes=[HOSTILE])
 
 
@@ -68,6 +69,7 @@ def test_the_page_stands_alone_and_escapes(memory: Path, tmp_path: Path) -> None
     text = page.read_text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
+    assert "1,234" in text  # removed from texts
     assert "http://" not in text.replace("http://www.w3.org/", "")
     assert text.count("<svg") == 5
     for start in range(5):

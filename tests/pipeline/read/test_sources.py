@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -68,6 +69,26 @@ def test_a_part_is_cut_into_chunks_and_bad_records_are_quarantined(tmp_path: Pat
     assert (quarantine["reason"], quarantine["where"]) == ("not-json", "byte 189")
 
 
+def test_half_a_surrogate_pair_stops_nothing(tmp_path: Path, corpus) -> None:
+    half = json.dumps({"text": "a \ud83d b", "title": "\ud83d", "key": "\udfff"})
+    (tmp_path / "a.jsonl").write_text(half)
+    settings = corpus(title_field="title", id_field="key", budget={"max_bytes": 1000})
+    report = read_part(
+        tmp_path,
+        "000",
+        corpus=settings.model_dump(),
+        name="a.jsonl",
+        location=str(tmp_path / "a.jsonl"),
+        shard=0,
+        shards=1,
+        pieces_of_corpus=1,
+        chunk_chars=120,
+    )
+    assert report["documents"] == 1
+    [row] = pq.read_table(tmp_path / "000-00000.parquet").to_pylist()
+    assert row == {"id": "?", "title": "?", "text": "a ? b"}
+
+
 def test_a_file_behind_a_url_is_a_source(tmp_path: Path, corpus, read) -> None:
     import fsspec
 
@@ -119,6 +140,17 @@ def test_a_reader_that_goes_back_says_so_where_it_cannot(monkeypatch, tmp_path: 
     monkeypatch.setattr(Source, "open", lambda self: Streaming(b"content"))
     with pytest.raises(ReadError, match="cannot be asked for a part"):
         Source("http://example.org/a.warc", "a").open_seekable()
+
+
+def test_a_file_whose_name_is_no_text_is_named_all_the_same(tmp_path: Path, corpus) -> None:
+    location = os.fsencode(tmp_path) + b"/caf\xe9.jsonl"
+    try:
+        Path(os.fsdecode(location)).write_text('{"text": "one"}')
+    except OSError as error:
+        pytest.skip(f"the file system refuses such names: {error}")
+    [piece] = find_pieces([corpus(source="*.jsonl")], tmp_path)
+    assert piece.name == "caf\\udce9.jsonl"
+    assert os.fsencode(piece.location) == location
 
 
 def test_files_of_one_name_stay_apart(tmp_path: Path, corpus) -> None:
