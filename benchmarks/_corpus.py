@@ -61,10 +61,10 @@ def write_lines(folder: Path, name: str) -> None:
 
 def clean(folder: Path, name: str) -> str:
     """Clean a chunk; returns the file."""
-    settings = config().cleaning.model_dump()
     clean_part(
         folder, f"clean-{name}", source=str(folder / f"{name}.parquet"),
-        repairs=corpus().repairs, language=corpus().language, **settings,
+        cleaning=config().cleaning.model_dump(), repairs=corpus().repairs,
+        language=corpus().language, kind=corpus().kind, repeated=None, evaluation=None,
     )  # fmt: skip
     return str(folder / f"clean-{name}.parquet")
 

@@ -133,19 +133,19 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
         },
         _inputs(clean, select),
     )  # fmt: skip
-    hashes = Stage("hashes", 3, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
+    hashes = Stage("hashes", 4, {"n_max": mining.n_max, **_folding(config)}, _inputs(tokenize))
     unigrams = Stage("unigrams", 1, {}, _inputs(hashes))
     survivors = Stage("survivors", 1, {"min_count": mining.min_count}, _inputs(hashes))
     limits = {"min_documents": mining.min_documents}
     if everything:
-        counts = Stage("counts", 2, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
+        counts = Stage("counts", 3, {"n_max": mining.n_max, **everything}, _inputs(tokenize))
         limits["min_count"] = mining.min_count
     else:
-        counts = Stage("counts", 2, {}, _inputs(tokenize, survivors))
+        counts = Stage("counts", 3, {}, _inputs(tokenize, survivors))
     store = Stage("store", 1, {}, _inputs(counts))
     candidates = Stage("candidates", 2, limits, _inputs(counts))
     targets = Stage("targets", 1, {}, _inputs(candidates))
-    neighbours = Stage("neighbours", 1, {}, _inputs(tokenize, targets))
+    neighbours = Stage("neighbours", 2, {}, _inputs(tokenize, targets))
     entropies = Stage("entropies", 1, {}, _inputs(candidates, neighbours))
     score = Stage(
         "score", 3,
