@@ -106,7 +106,7 @@ def _stages(sources: list[str]) -> float:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shared = {"n_max": _N_MAX, "buckets": _BUCKETS, "corpus": 0}
-    hashed = [str(folder / f"h{number}.parquet") for number in range(len(sources))]
+    hashed = [str(folder / f"h{number}.arrow") for number in range(len(sources))]
     survivors = [str(folder / f"s{bucket}.npy") for bucket in range(_BUCKETS)]
 
     def build() -> None:
@@ -114,7 +114,7 @@ def _stages(sources: list[str]) -> float:
             hashes_part(folder, f"h{number}", source=source, **shared)
         for bucket in range(_BUCKETS):
             survivors_part(
-                folder, f"s{bucket}", sources=hashed, bucket=bucket, buckets=_BUCKETS,
+                folder, f"s{bucket}", sources=hashed, bucket=bucket,
                 min_count=_MIN_COUNT, memory_limit="1GB",
             )  # fmt: skip
         for number, source in enumerate(sources):

@@ -99,13 +99,13 @@ def _front(clock: _Clock, files: int, chunk_chars: int) -> list[tuple[str, str]]
 def _count(sources: list[str]) -> None:
     folder = _FOLDER
     shared = {"n_max": _N_MAX, "buckets": _BUCKETS, "corpus": 0}
-    hashed = [str(folder / f"h{number}.parquet") for number in range(len(sources))]
+    hashed = [str(folder / f"h{number}.arrow") for number in range(len(sources))]
     survivors = [str(folder / f"s{bucket}.npy") for bucket in range(_BUCKETS)]
     for number, source in enumerate(sources):
         hashes_part(folder, f"h{number}", source=source, **shared)
     for bucket in range(_BUCKETS):
         survivors_part(
-            folder, f"s{bucket}", sources=hashed, bucket=bucket, buckets=_BUCKETS,
+            folder, f"s{bucket}", sources=hashed, bucket=bucket,
             min_count=_MIN_COUNT, memory_limit="1GB",
         )  # fmt: skip
     for number, source in enumerate(sources):

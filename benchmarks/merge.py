@@ -29,8 +29,10 @@ from benchmarks._harness import OUT, Result, report
 from phrasemem.pipeline import phrase_stages
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
 from phrasemem.pipeline.catalogue import score_part
+from phrasemem.pipeline.config import CHOOSING
 from phrasemem.pipeline.count import counts_part, hashes_part
 from phrasemem.pipeline.merge import candidates_part, survivors_part
+from phrasemem.pipeline.neighbours import entropies_part, neighbours_part, targets_part
 from phrasemem.pipeline.ngrams import counted
 from phrasemem.pipeline.tokens import TokenRun, _write_run
 from phrasemem.pipeline.unigrams import unigrams_part
@@ -38,6 +40,7 @@ from phrasemem.pipeline.unigrams import unigrams_part
 _FOLDER = OUT / "merge"
 _TOKENS, _DOCUMENT, _VOCAB = 1_000_000, 500, 49_152
 _STOCK, _N_MAX, _MIN_COUNT = 2_000_000, 6, 4
+_MOST_PHRASES = 1_000_000
 _LIMIT_GB = 4.0
 _WANTED = 1_000_000_000
 
@@ -60,10 +63,11 @@ def main() -> None:
         partitions = -(-_WANTED // len(counted(_partition(0), _N_MAX).starts))
     names = [f"{number:05d}" for number in range(partitions)]
     buckets = phrase_stages.bucket_count(len(names) * _TOKENS)
-    ngrams = sum(_hashes(name, buckets) for name in names)
+    ngrams = sum(_each(_hashes, names, buckets))
     stages = {
         "survivors": _measured(_survivors, names, buckets),
         "candidates": _measured(_candidates, names, buckets, prepare=_counts),
+        "entropies": _measured(_entropies, names, buckets, prepare=_neighbours),
         "score": _measured(_score, names, buckets, prepare=_unigrams),
     }
     note = f"{ngrams:,} n-grams of {len(names)} partitions, {buckets} buckets"
@@ -80,6 +84,13 @@ def main() -> None:
         "merge",
     )  # fmt: skip
     shutil.rmtree(_FOLDER)
+
+
+def _each(work: Callable[[str, int], int], names: list[str], buckets: int) -> list[int]:
+    """Do what is not measured, two partitions at a time."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawn) as pool:
+        return list(pool.map(work, names, [buckets] * len(names)))
 
 
 def _hashes(name: str, buckets: int) -> int:
@@ -151,28 +162,32 @@ def _observed(
 
 
 def _survivors(names: list[str], buckets: int) -> dict[str, int]:
-    sources = [str(_FOLDER / f"h{name}.parquet") for name in names]
+    sources = [str(_FOLDER / f"h{name}.arrow") for name in names]
     total = 0
     for bucket in range(buckets):
         found = survivors_part(
-            _FOLDER, f"s{bucket}", sources=sources, bucket=bucket, buckets=buckets,
-            min_count=_MIN_COUNT, memory_limit=phrase_stages._BUCKET_MEMORY,
+            _FOLDER, f"s{bucket}", sources=sources, bucket=bucket, min_count=_MIN_COUNT,
+            memory_limit=phrase_stages._BUCKET_MEMORY,
         )  # fmt: skip
         total += found["survivors"]
     return {"survivors": total}
 
 
 def _counts(names: list[str], buckets: int) -> None:
-    for name in names:
-        counts_part(
-            _FOLDER, f"c{name}", source=str(_FOLDER / f"{name}.arrow"), n_max=_N_MAX,
-            survivors=[str(_FOLDER / f"s{bucket}.npy") for bucket in range(buckets)],
-            buckets=buckets, corpus=0,
-        )  # fmt: skip
+    _each(_count, names, buckets)
+
+
+def _count(name: str, buckets: int) -> int:
+    found = counts_part(
+        _FOLDER, f"c{name}", source=str(_FOLDER / f"{name}.arrow"), n_max=_N_MAX,
+        survivors=[str(_FOLDER / f"s{bucket}.npy") for bucket in range(buckets)],
+        buckets=buckets, corpus=0,
+    )  # fmt: skip
+    return int(found["grams"])
 
 
 def _candidates(names: list[str], buckets: int) -> dict[str, int]:
-    sources = [str(_FOLDER / f"c{name}.parquet") for name in names]
+    sources = [str(_FOLDER / f"c{name}.arrow") for name in names]
     total = 0
     for bucket in range(buckets):
         found = candidates_part(
@@ -184,19 +199,49 @@ def _candidates(names: list[str], buckets: int) -> dict[str, int]:
     return {"candidates": total}
 
 
+def _neighbours(names: list[str], buckets: int) -> None:
+    for bucket in range(buckets):
+        candidates = str(_FOLDER / f"k{bucket}.parquet")
+        targets_part(_FOLDER, f"t{bucket}", candidates=candidates, n_max=_N_MAX)
+    _each(_beside, names, buckets)
+
+
+def _beside(name: str, buckets: int) -> int:
+    found = neighbours_part(
+        _FOLDER, f"b{name}", source=str(_FOLDER / f"{name}.arrow"), n_max=_N_MAX,
+        targets=[str(_FOLDER / f"t{bucket}.npy") for bucket in range(buckets)],
+    )  # fmt: skip
+    return int(found["neighbours"])
+
+
+def _entropies(names: list[str], buckets: int) -> dict[str, int]:
+    sources = [str(_FOLDER / f"b{name}.arrow") for name in names]
+    unknown = 0
+    for bucket in range(buckets):
+        found = entropies_part(
+            _FOLDER, f"e{bucket}", candidates=str(_FOLDER / f"k{bucket}.parquet"),
+            sources=sources, bucket=bucket, n_max=_N_MAX,
+            memory_limit=phrase_stages._BUCKET_MEMORY,
+        )  # fmt: skip
+        unknown += found["unknown"]
+    return {"unknown": unknown}
+
+
 def _unigrams(names: list[str], buckets: int) -> None:
     parts = [str(_FOLDER / f"h{name}.unigrams.parquet") for name in names]
     unigrams_part(_FOLDER, "all", sources=parts, corpora=["made-up"], vocab_size=_VOCAB)
 
 
 def _score(names: list[str], buckets: int) -> dict[str, Any]:
+    config = _corpus.config()
+    choosing = config.mining.model_dump(include=CHOOSING) | {"max_phrases": _MOST_PHRASES}
     found = score_part(
         _FOLDER, "score",
-        candidates=[str(_FOLDER / f"k{bucket}.parquet") for bucket in range(buckets)],
+        candidates=[str(_FOLDER / f"e{bucket}.parquet") for bucket in range(buckets)],
         unigrams=str(_FOLDER / "unigrams.parquet"), corpora=["made-up"], phrase_shares=[None],
-        model=_corpus.config().model, corpus_documents=[len(names) * _TOKENS // _DOCUMENT],
-        n_max=_N_MAX, min_count=_MIN_COUNT, min_documents=2, max_phrases=1_000_000, shortest=2,
-        stop_words="english", memory_limit=phrase_stages._SCORE_MEMORY, threads=2,
+        model=config.model, corpus_documents=[len(names) * _TOKENS // _DOCUMENT], n_max=_N_MAX,
+        min_count=_MIN_COUNT, min_documents=2, kinds=["web"], **choosing,
+        memory_limit=phrase_stages._SCORE_MEMORY, threads=2,
     )  # fmt: skip
     return {name: found[name] for name in ("candidates", "phrases")}
 

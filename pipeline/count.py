@@ -9,7 +9,7 @@ lost, and every count is exact.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
+from phrasemem.pipeline.buckets import BUCKETED, write_bucketed
 from phrasemem.pipeline.folding import folded_run
 from phrasemem.pipeline.ngrams import (
     Counted,
@@ -145,7 +146,7 @@ def hashes_part(
     places, cuts = by_bucket(hashes, buckets)
     table = pa.table({"hash": hashes[places], "count": found.counts[places]})
     write_bucketed(
-        folder / f"{key}.parquet",
+        folder / f"{key}{BUCKETED}",
         table.schema,
         (table.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)),
     )
@@ -199,7 +200,7 @@ def counts_part(
             yield _table(run.tokens, found.at(kept), hashes[kept], n_max, corpus, surfaces)
 
     schema = _table(run.tokens, found.at(places[:0]), hashes[:0], n_max, corpus, surfaces).schema
-    return {"grams": write_bucketed(folder / f"{key}.parquet", schema, tables())}
+    return {"grams": write_bucketed(folder / f"{key}{BUCKETED}", schema, tables())}
 
 
 def _table(
@@ -236,26 +237,3 @@ def _token_columns(
             np.uint32
         )
     return columns
-
-
-def bucket_limits(bucket: int, buckets: int) -> tuple[int, int]:
-    """Return the first and last hash of a bucket; ``buckets`` is a power of two."""
-    width = 2**64 // buckets
-    return bucket * width, (bucket + 1) * width - 1
-
-
-def write_bucketed(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
-    """Write the tables of all buckets, one row group each; return the number of rows.
-
-    A reader of one bucket skips the other row groups by the least and greatest hash in them.
-    """
-    rows = 0
-    with (
-        appears(path) as temporary,
-        pq.ParquetWriter(temporary, schema, compression="lz4", use_dictionary=False) as writer,
-    ):
-        for table in tables:
-            rows += len(table)
-            if len(table):
-                writer.write_table(table, row_group_size=len(table))
-    return rows

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from phrasemem.pipeline.boundaries import (
     CUT_AFTER,
@@ -18,6 +19,7 @@ from phrasemem.pipeline.boundaries import (
     token_texts,
     vocabulary_of,
 )
+from phrasemem.pipeline.buckets import BUCKETED, bucket_that_holds
 from phrasemem.pipeline.choice import CHOSEN, NESTED, OVER_BUDGET, phrase_shares, quotas_of
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.count import gram_hashes
@@ -198,13 +200,13 @@ def _rare(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any
     padded = np.zeros((1, n_max), np.uint32)
     padded[0, : len(tokens)] = tokens
     key = int(gram_hashes(np.array([len(tokens)], np.uint8), padded)[0])
-    counts = _partitions(mined.work / mined.plan.counts.name)
     columns = " AND ".join(f"t{place} = {token}" for place, token in enumerate(padded[0]))
-    exact = duckdb.execute(
-        f"SELECT sum(count)::BIGINT, sum(documents)::BIGINT FROM {PARQUET} "
-        f"WHERE hash = {key}::UBIGINT AND n = {len(tokens)} AND {columns}",
-        [counts],
-    ).fetchall()[0]
+    with duckdb.connect() as database:
+        database.register("counted", _around(key, mined.work / mined.plan.counts.name))
+        exact = database.execute(
+            "SELECT sum(count)::BIGINT, sum(documents)::BIGINT FROM counted "
+            f"WHERE hash = {key}::UBIGINT AND n = {len(tokens)} AND {columns}"
+        ).fetchall()[0]
     if exact[0] is None and not keeps_all(mined.plan):
         exact = (_hashed(key, mined), None)
     count, documents = exact
@@ -220,10 +222,12 @@ def _rare(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str, Any
 
 def _hashed(key: int, mined: Mined) -> int:
     """Return the count of a hash in pass A, which may be that of another n-gram too."""
-    files = _partitions(mined.work / mined.plan.hashes.name)
-    query = f"SELECT coalesce(sum(count), 0)::BIGINT FROM {PARQUET} WHERE hash = ?::UBIGINT"
-    return int(duckdb.execute(query, [files, key]).fetchall()[0][0])
+    query = "SELECT coalesce(sum(count), 0)::BIGINT FROM hashed WHERE hash = ?::UBIGINT"
+    with duckdb.connect() as database:
+        database.register("hashed", _around(key, mined.work / mined.plan.hashes.name))
+        return int(database.execute(query, [key]).fetchall()[0][0])
 
 
-def _partitions(folder: Path) -> list[str]:
-    return [str(p) for p in sorted(folder.glob("*.parquet")) if not p.stem.endswith(".unigrams")]
+def _around(key: int, folder: Path) -> pa.RecordBatchReader:
+    paths = sorted(str(path) for path in folder.glob(f"*{BUCKETED}"))
+    return bucket_that_holds(paths, key)

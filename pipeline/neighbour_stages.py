@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from phrasemem.pipeline.buckets import BUCKETED
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.corpus_stages import Chunk
 from phrasemem.pipeline.engine import Engine
@@ -77,14 +78,13 @@ def join_entropies(
     """Candidates with their entropies, a bucket."""
     from phrasemem.pipeline.neighbours import entropies_part
 
-    sources = [engine.file(plan.neighbours, f"{chunk.key}.parquet") for chunk in chunks]
+    sources = [engine.file(plan.neighbours, f"{chunk.key}{BUCKETED}") for chunk in chunks]
 
     def job(number: int, bucket: str) -> Job:
         arguments = {
             "candidates": engine.file(plan.candidates, f"{bucket}.parquet"),
             "sources": sources,
             "bucket": number,
-            "buckets": len(buckets),
             "n_max": config.mining.n_max,
             "memory_limit": memory_limit,
         }

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
+from phrasemem.pipeline.buckets import BUCKETED, bucket_limits, bucket_reader, write_bucketed
 from phrasemem.pipeline.catalogue_table import ENTROPIES
-from phrasemem.pipeline.count import Hashes, bucket_limits, gram_hashes, windows, write_bucketed
+from phrasemem.pipeline.count import Hashes, gram_hashes, windows
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.folding import folded_run
 from phrasemem.pipeline.stage import Report, appears
@@ -66,21 +68,32 @@ def neighbours_part(
 
     Notes
     -----
-    Writes ``KEY.parquet``: hash, side (0 left, 1 right), token, count; sorted by hash.
+    Writes ``KEY.arrow``, in buckets: hash, side (0 left, 1 right), token, count; sorted by hash.
     """
     run = folded_run(read_run(Path(source)), folding_model)
-    hashes, sides, tokens, counts = neighbour_counts(
-        run, [np.load(path, mmap_mode="r") for path in targets], n_max
-    )
+    hashes, sides, tokens, counts = neighbour_counts(run, _Mapped(targets), n_max)
     table = pa.table({"hash": hashes, "side": sides, "token": tokens, "count": counts})
     limits = [bucket_limits(bucket, len(targets))[0] for bucket in range(len(targets))]
     cuts = [*np.searchsorted(hashes, np.array(limits, np.uint64)).tolist(), len(hashes)]
     write_bucketed(
-        folder / f"{key}.parquet",
+        folder / f"{key}{BUCKETED}",
         table.schema,
         (table.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)),
     )
     return {"neighbours": len(table)}
+
+
+class _Mapped(Sequence[Hashes]):
+    """Arrays in files, each mapped while it is looked at: a mapping holds a file open."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, place: Any) -> Any:
+        return np.load(self._paths[place], mmap_mode="r")
 
 
 def neighbour_counts(
@@ -151,7 +164,6 @@ def entropies_part(
     candidates: str,
     sources: Sequence[str],
     bucket: int,
-    buckets: int,
     n_max: int,
     memory_limit: str,
 ) -> Report:
@@ -175,11 +187,8 @@ def entropies_part(
     unknown = 0
     with connect(folder / f".tmp-duckdb-{key}", memory_limit) as database:
         database.register("candidates", table)
-        reader = stream(
-            database,
-            _entropies_query(schema.names, n_max),
-            [list(sources), *bucket_limits(bucket, buckets)],
-        )
+        database.register("counted", bucket_reader(sources, bucket))
+        reader = stream(database, _entropies_query(schema.names, n_max))
         with (
             appears(folder / f"{key}.parquet") as temporary,
             pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
@@ -207,9 +216,8 @@ def _entropies_query(columns: Sequence[str], n_max: int) -> str:
     kept = ", ".join(name for name in columns if name not in ENTROPIES)
     return f"""
         WITH beside AS (
-          SELECT hash, side, token, sum(count)::BIGINT AS c
-          FROM read_parquet(?, hive_partitioning = false)
-          WHERE hash BETWEEN ?::UBIGINT AND ?::UBIGINT GROUP BY hash, side, token
+          SELECT hash, side, token, sum(count)::BIGINT AS c FROM counted
+          GROUP BY hash, side, token
         ), sides AS (
           SELECT hash,
             {_totals("left", _LEFT)}, {_totals("right", _RIGHT)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phrasemem.memfmt.errors import PhraseMemError
+from phrasemem.pipeline.buckets import BUCKETED
 from phrasemem.pipeline.config import CHOOSING, BuildConfig
 from phrasemem.pipeline.corpus_stages import Chunk, Tokenized
 from phrasemem.pipeline.count_store import CountStore
@@ -171,13 +172,12 @@ def find_survivors(
     """Hashes that are frequent over all chunks, a bucket."""
     from phrasemem.pipeline.merge import survivors_part
 
-    sources = [engine.file(plan.hashes, f"{chunk.key}.parquet") for chunk in chunks]
+    sources = [engine.file(plan.hashes, f"{chunk.key}{BUCKETED}") for chunk in chunks]
 
     def job(bucket: int) -> Job:
         arguments = {
             "sources": sources,
             "bucket": bucket,
-            "buckets": buckets,
             "min_count": config.mining.min_count,
             "memory_limit": _BUCKET_MEMORY,
         }
@@ -225,7 +225,7 @@ def fill_store(
     """Sum the counts of every n-gram in each corpus, a bucket."""
     from phrasemem.pipeline.merge import store_part
 
-    sources = [engine.file(plan.counts, f"{chunk.key}.parquet") for chunk in chunks]
+    sources = [engine.file(plan.counts, f"{chunk.key}{BUCKETED}") for chunk in chunks]
 
     def job(bucket: int) -> Job:
         arguments = {
@@ -253,7 +253,7 @@ def merge_candidates(
     from phrasemem.pipeline.merge import candidates_part
 
     in_store = keeps_store(config, earlier)
-    counted = [engine.file(plan.counts, f"{chunk.key}.parquet") for chunk in chunks]
+    counted = [engine.file(plan.counts, f"{chunk.key}{BUCKETED}") for chunk in chunks]
     if earlier is not None:
         counted.append(engine.file(plan.earlier, "counts.parquet"))
 

@@ -159,7 +159,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     store = Stage("store", 1, {}, _inputs(counts))
     candidates = Stage("candidates", 2, limits, _inputs(counts))
     targets = Stage("targets", 1, {}, _inputs(candidates))
-    neighbours = Stage("neighbours", 1, {}, _inputs(tokenize, targets))
+    neighbours = Stage("neighbours", 2, {}, _inputs(tokenize, targets))
     entropies = Stage("entropies", 1, {}, _inputs(candidates, neighbours))
     score = Stage(
         "score", 3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -211,8 +210,8 @@ def merged(
         count.hashes_part(
             folder, f"h{number}", source=source, n_max=n_max, buckets=buckets, corpus=number % 2
         )
-    hashed = [str(folder / f"h{number}.parquet") for number in range(len(runs))]
-    limits = {"buckets": buckets, "min_count": min_count, "memory_limit": "200MB"}
+    hashed = [str(folder / f"h{number}.arrow") for number in range(len(runs))]
+    limits = {"min_count": min_count, "memory_limit": "200MB"}
     for bucket in range(buckets):
         survivors_part(folder, f"s{bucket}", sources=hashed, bucket=bucket, **limits)
     survivors = [str(folder / f"s{bucket}.npy") for bucket in range(buckets)]
@@ -221,12 +220,12 @@ def merged(
             folder, f"c{number}", source=source, survivors=survivors,
             n_max=n_max, buckets=buckets, corpus=number % 2,
         )  # fmt: skip
-    counted = [str(folder / f"c{number}.parquet") for number in range(len(runs))]
+    counted = [str(folder / f"c{number}.arrow") for number in range(len(runs))]
     found: dict[tuple[int, ...], tuple[int, ...]] = {}
     for bucket in range(buckets):
         candidates_part(
-            folder, f"k{bucket}", sources=counted, bucket=bucket, corpora=2, n_max=n_max,
-            min_documents=min_documents, **limits,
+            folder, f"k{bucket}", sources=counted, bucket=bucket, buckets=buckets, corpora=2,
+            n_max=n_max, min_documents=min_documents, **limits,
         )  # fmt: skip
         for row in pq.read_table(folder / f"k{bucket}.parquet").to_pylist():
             key = tuple(row[f"t{place}"] for place in range(row["n"]))
@@ -293,14 +292,6 @@ def whole_counts(
         for gram, entry in totals.items()
         if entry[0] >= min_count and entry[1] >= min_documents
     }
-
-
-def test_buckets_cover_all_hashes_once() -> None:
-    for buckets in (1, 4, 64):
-        limits = [count.bucket_limits(bucket, buckets) for bucket in range(buckets)]
-        assert limits[0][0] == 0
-        assert limits[-1][1] == 2**64 - 1
-        assert all(left[1] + 1 == right[0] for left, right in itertools.pairwise(limits))
 
 
 def phrases(text: str, tokenizer: Any) -> set[str]:

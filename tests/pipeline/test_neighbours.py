@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
-from phrasemem.pipeline.count import bucket_limits, counts_part, gram_hashes, windows
+from phrasemem.pipeline.buckets import bucket_limits, read_all
+from phrasemem.pipeline.count import counts_part, gram_hashes, windows
 from phrasemem.pipeline.merge import candidates_part
 from phrasemem.pipeline.neighbours import EDGE, entropies_part, neighbours_part, targets_part
 from phrasemem.pipeline.tokens import TokenRun, _write_run
@@ -80,10 +81,10 @@ def entropies(
             buckets=BUCKETS,
             corpus=0,
         )
-    sources = [str(folder / "counts" / f"{number}.parquet") for number in range(len(parts))]
+    sources = [str(folder / "counts" / f"{number}.arrow") for number in range(len(parts))]
     keys = [f"{bucket:05d}" for bucket in range(BUCKETS)]
-    shared = {"n_max": N_MAX, "memory_limit": "200MB", "buckets": BUCKETS}
-    limits = {"corpora": 1, "min_count": min_count, "min_documents": 1}
+    shared = {"n_max": N_MAX, "memory_limit": "200MB"}
+    limits = {"buckets": BUCKETS, "corpora": 1, "min_count": min_count, "min_documents": 1}
     for bucket, key in enumerate(keys):
         candidates_part(
             folder / "candidates", key, sources=sources, bucket=bucket, **shared, **limits
@@ -101,7 +102,7 @@ def entropies(
             targets=targets,
             n_max=N_MAX,
         )
-    beside = [str(folder / "neighbours" / f"{number}.parquet") for number in range(len(given_text))]
+    beside = [str(folder / "neighbours" / f"{number}.arrow") for number in range(len(given_text))]
     rows: list[dict[str, Any]] = []
     for bucket, key in enumerate(keys):
         source = str(folder / "candidates" / f"{key}.parquet")
@@ -151,7 +152,7 @@ def test_only_candidates_have_neighbours(tmp_path: Path) -> None:
         int(gram_hashes(np.array([len(k)], np.uint8), np.array([[*k, *[0] * (3 - len(k))]]))[0])
         for k in kept
     }
-    table = pq.read_table(tmp_path / "neighbours" / "0.parquet")
+    table = read_all(str(tmp_path / "neighbours" / "0.arrow"))
     assert set(table["hash"].to_pylist()) == hashes
     assert EDGE in table["token"].to_pylist()
 
