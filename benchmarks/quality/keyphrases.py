@@ -45,6 +45,16 @@ EDGES = {
     "our stop words not at edges": STOP_WORDS,
 }
 
+# Rivals get all of the text, so that no document and no line may be cleaned away here.
+_UNTOUCHED = {
+    "min_chars": 0,
+    "paragraph_chars": None,
+    "boilerplate": None,
+    "near_duplicates": {"threshold": None},
+    "quality": {"kinds": []},
+    "mask": [],
+}
+
 _ROOT = Path(__file__).resolve().parents[2]
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
@@ -112,7 +122,7 @@ def mined(collection: Collection, folder: Path) -> tuple[list[str], list[str]]:
             "model": demo.model,
             "encoder": {"id": demo.encoder.id},
             "held_out": 0.0,
-            "cleaning": {"min_chars": 0},
+            "cleaning": _UNTOUCHED,
             "mining": {"min_count": MIN_COUNT, "min_documents": 1, "n_max": TOKENS},
             "corpora": [
                 {
