@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,11 +96,12 @@ def explain(phrase: str, config: BuildConfig, mined: Mined) -> list[Explained]:
     tokenizer = corpus_tokenizer(config.model)
     return [
         _explained(spelling, tokens, config, mined)
-        for tokens, spelling in _spellings(phrase.strip(), tokenizer).items()
+        for tokens, spelling in spellings(phrase.strip(), tokenizer).items()
     ]
 
 
-def _spellings(phrase: str, tokenizer: Any) -> dict[tuple[int, ...], str]:
+def spellings(phrase: str, tokenizer: Any) -> dict[tuple[int, ...], str]:
+    """Return the ways in which a text may hold a phrase, by their tokens."""
     cases = [phrase, phrase.lower(), phrase[:1].upper() + phrase[1:], phrase.title()]
     found: dict[tuple[int, ...], str] = {}
     running = running_keys(cases, tokenizer)
@@ -113,26 +114,27 @@ def _spellings(phrase: str, tokenizer: Any) -> dict[tuple[int, ...], str]:
 
 
 def _explained(spelling: str, ids: tuple[int, ...], config: BuildConfig, mined: Mined) -> Explained:
-    backend = corpus_tokenizer(config.model).backend_tokenizer
+    tokenizer = corpus_tokenizer(config.model)
+    backend = tokenizer.backend_tokenizer
     pieces = backend.decode_batch([[token] for token in ids], skip_special_tokens=False)
     tokens = list(ids)
     if config.folding_model is not None:
         tokens = key_map_of(config.folding_model).fold(np.array(ids, np.uint32)).tolist()
     known: dict[str, Any] = (
-        _broken_form(ids, config)
+        broken_form(ids, tokenizer, config.mining.n_max)
         or _candidate(tokens, config, mined)
         or _rare(tokens, config, mined)
     )
     return Explained(spelling, tokens, pieces, **known)
 
 
-def _broken_form(ids: Sequence[int], config: BuildConfig) -> dict[str, Any] | None:
+def broken_form(ids: Sequence[int], tokenizer: Any, n_max: int) -> dict[str, Any] | None:
     """Return the rule that the tokens themselves break, whatever the corpora."""
     if len(ids) < 2:
         return {"verdict": SINGLE, "detail": "rows of single tokens: mining.shortest"}
-    if len(ids) > config.mining.n_max:
-        return {"verdict": TOO_LONG, "detail": f"{len(ids)} tokens, n_max {config.mining.n_max}"}
-    vocabulary = vocabulary_of(token_texts(corpus_tokenizer(config.model)))
+    if len(ids) > n_max:
+        return {"verdict": TOO_LONG, "detail": f"{len(ids)} tokens, n_max {n_max}"}
+    vocabulary = vocabulary_of(token_texts(tokenizer))
     flags = flags_of(np.array(ids, np.uint32), np.array([len(ids)]), vocabulary)
     if not (flags[0] & MAY_START and flags[-1] & MAY_END):
         return {"verdict": INSIDE_A_WORD}
@@ -151,16 +153,20 @@ def _candidate(tokens: list[int], config: BuildConfig, mined: Mined) -> dict[str
     return {
         "verdict": row["verdict"],
         "detail": _detail(row, config, mined),
+        **figures(row, [corpus.name for corpus in config.corpora]),
+    }
+
+
+def figures(row: Mapping[str, Any], corpora: Sequence[str]) -> dict[str, Any]:
+    """Return counts and scores of a row; older catalogues lack entropies."""
+    return {
         "count": row["count"],
         "documents": row["documents"],
         "corpora": {
-            corpus.name: {
-                "count": row[f"count_{corpus.name}"],
-                "documents": row[f"documents_{corpus.name}"],
-            }
-            for corpus in config.corpora
+            name: {"count": row[f"count_{name}"], "documents": row[f"documents_{name}"]}
+            for name in corpora
         },
-        "scores": {name: row[name] for name in _MEASURES},
+        "scores": {name: row.get(name) for name in _MEASURES},
     }
 
 

@@ -24,11 +24,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from phrasemem.pipeline.boundaries import CUT_AFTER, MAY_END, MAY_START
-from phrasemem.pipeline.buckets import BUCKETED, bucket_limits, bucket_reader, write_bucketed
+from phrasemem.pipeline.buckets import BUCKETED, bucket_reader, write_bucketed
 from phrasemem.pipeline.catalogue_table import ENTROPIES
 from phrasemem.pipeline.count import Hashes, gram_hashes, windows
 from phrasemem.pipeline.database import BATCH_ROWS, connect, stream
 from phrasemem.pipeline.folding import folded_run
+from phrasemem.pipeline.ngrams import by_bucket, places_among
 from phrasemem.pipeline.stage import Report, appears
 from phrasemem.pipeline.tokens import TokenRun, read_run
 
@@ -71,16 +72,9 @@ def neighbours_part(
     Writes ``KEY.arrow``, in buckets: hash, side (0 left, 1 right), token, count; sorted by hash.
     """
     run = folded_run(read_run(Path(source)), folding_model)
-    hashes, sides, tokens, counts = neighbour_counts(run, _Mapped(targets), n_max)
-    table = pa.table({"hash": hashes, "side": sides, "token": tokens, "count": counts})
-    limits = [bucket_limits(bucket, len(targets))[0] for bucket in range(len(targets))]
-    cuts = [*np.searchsorted(hashes, np.array(limits, np.uint64)).tolist(), len(hashes)]
-    write_bucketed(
-        folder / f"{key}{BUCKETED}",
-        table.schema,
-        (table.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)),
-    )
-    return {"neighbours": len(table)}
+    schema = pa.schema(_NEIGHBOUR_FIELDS)
+    tables = neighbour_tables(run, _Mapped(targets), n_max)
+    return {"neighbours": write_bucketed(folder / f"{key}{BUCKETED}", schema, tables)}
 
 
 class _Mapped(Sequence[Hashes]):
@@ -96,34 +90,50 @@ class _Mapped(Sequence[Hashes]):
         return np.load(self._paths[place], mmap_mode="r")
 
 
-def neighbour_counts(
-    run: TokenRun, targets: Sequence[Hashes], n_max: int
-) -> tuple[Hashes, NDArray[np.uint8], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return hash, side, token and count of every neighbour, sorted by these."""
-    found = list(_beside(run, targets, n_max))
-    hashes = np.concatenate([part[0] for part in found] or [np.zeros(0, np.uint64)])
-    beside = np.concatenate([part[1] for part in found] or [np.zeros(0, np.uint64)])
-    order = np.lexsort((beside, hashes))
-    hashes, beside = hashes[order], beside[order]
-    new = np.ones(len(hashes), np.bool_)
-    new[1:] = (hashes[1:] != hashes[:-1]) | (beside[1:] != beside[:-1])
-    first = np.flatnonzero(new)
-    counts = np.diff(first, append=len(hashes)).astype(np.uint32)
-    sides = (beside[first] >> np.uint64(32)).astype(np.uint8)
-    return hashes[first], sides, beside[first].astype(np.uint32), counts
-
-
-def _beside(
-    run: TokenRun, targets: Sequence[Hashes], n_max: int
-) -> Iterator[tuple[Hashes, NDArray[np.uint64]]]:
-    """Yield the hash of every candidate's occurrence and, below the side, the token there."""
+def neighbour_tables(run: TokenRun, targets: Sequence[Hashes], n_max: int) -> Iterator[pa.Table]:
+    """Yield hash, side, token and count of every neighbour, sorted by these, a bucket each."""
+    found = list(windows(run, n_max))
+    hashes = np.concatenate([window.hashes for window in found] or [np.zeros(0, np.uint64)])
+    starts = np.concatenate([window.starts for window in found] or [np.zeros(0, np.int64)])
+    lengths = np.repeat(
+        np.array([window.length for window in found], np.int64),
+        [len(window.starts) for window in found],
+    )
     before, after = _tokens_beside(run)
-    for window in windows(run, n_max):
-        kept = _are_targets(window.hashes, targets)
-        starts, hashes = window.starts[kept], window.hashes[kept]
-        yield hashes, before[starts].astype(np.uint64)
-        right = after[starts + window.length - 1].astype(np.uint64)
-        yield hashes, right | np.uint64(_RIGHT << 32)
+    order, cuts = by_bucket(hashes, len(targets))
+    for known, (begin, end) in zip(targets, itertools.pairwise(cuts), strict=True):
+        there = order[begin:end]
+        place = places_among(hashes[there], known)
+        there, place = there[place >= 0], place[place >= 0]
+        last = starts[there] + lengths[there] - 1
+        yield _counted(known, place, before[starts[there]], after[last])
+
+
+def _counted(
+    known: Hashes,
+    place: NDArray[np.int64],
+    left: NDArray[np.uint32],
+    right: NDArray[np.uint32],
+) -> pa.Table:
+    """Count what is beside occurrences, of which ``place`` tells the hash.
+
+    Place, side and token are one number of 64 bits, since numbers are sorted far faster than
+    rows; a bucket has fewer than 2**31 hashes.
+    """
+    shifted = place.astype(np.uint64) << np.uint64(33)
+    keys = np.concatenate([shifted | left, shifted | np.uint64(_RIGHT << 32) | right])
+    keys.sort()
+    new = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    first = np.flatnonzero(new)
+    keys = keys[first]
+    columns = [
+        np.asarray(known)[(keys >> np.uint64(33)).astype(np.int64)],
+        ((keys >> np.uint64(32)) & np.uint64(1)).astype(np.uint8),
+        keys.astype(np.uint32),
+        np.diff(first, append=len(new)).astype(np.uint32),
+    ]
+    return pa.table(columns, pa.schema(_NEIGHBOUR_FIELDS))
 
 
 def _tokens_beside(run: TokenRun) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -139,22 +149,6 @@ def _tokens_beside(run: TokenRun) -> tuple[NDArray[np.uint32], NDArray[np.uint32
     before[1:] = np.where(cut | ((flags[:-1] & MAY_END) == 0), EDGE, run.tokens[:-1])
     after[:-1] = np.where(cut | ((flags[1:] & MAY_START) == 0), EDGE, run.tokens[1:])
     return before, after
-
-
-def _are_targets(hashes: Hashes, targets: Sequence[Hashes]) -> NDArray[np.bool_]:
-    """Tell which hashes are targets, looking at one bucket of them at a time."""
-    order = np.argsort(hashes)
-    rising = hashes[order]
-    kept = np.zeros(len(hashes), np.bool_)
-    for bucket, known in enumerate(targets):
-        first, last = (np.uint64(limit) for limit in bucket_limits(bucket, len(targets)))
-        start = np.searchsorted(rising, first)
-        stop = np.searchsorted(rising, last, side="right")
-        if start < stop and len(known):
-            here = rising[start:stop]
-            place = np.minimum(np.searchsorted(known, here), len(known) - 1)
-            kept[order[start:stop]] = known[place] == here
-    return kept
 
 
 def entropies_part(
@@ -200,6 +194,12 @@ def entropies_part(
     return {"unknown": unknown}
 
 
+_NEIGHBOUR_FIELDS = [
+    pa.field("hash", pa.uint64()),
+    pa.field("side", pa.uint8()),
+    pa.field("token", pa.uint32()),
+    pa.field("count", pa.uint32()),
+]
 _FIELDS = [pa.field(name, pa.float32()) for name in ENTROPIES]
 
 

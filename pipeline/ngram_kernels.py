@@ -154,8 +154,8 @@ def by_bucket(hashes, bits, cuts, places):
 
 
 @kernel
-def members(hashes, survivors, directory, first, last, shift, kept):
-    """Tell of each hash whether it is among ``survivors``, which rise from first to last.
+def find(hashes, survivors, directory, first, last, shift, places):
+    """Write where each hash is among ``survivors``, which rise from first to last, if it is.
 
     ``directory[d]`` is where those with ``(hash - first) >> shift`` of d or more begin.
     """
@@ -171,7 +171,8 @@ def members(hashes, survivors, directory, first, last, shift, kept):
                 low = middle + 1
             else:
                 high = middle
-        kept[i] = low < len(survivors) and survivors[low] == value
+        if low < len(survivors) and survivors[low] == value:
+            places[i] = low
 
 
 @kernel

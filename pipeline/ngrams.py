@@ -135,23 +135,28 @@ def by_bucket(hashes: NDArray[np.uint64], buckets: int) -> tuple[NDArray[np.int3
 
 
 def members(hashes: NDArray[np.uint64], survivors: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Tell of each hash whether it is among ``survivors``, which rise; exact.
+    """Tell of each hash whether it is among ``survivors``, which rise; exact."""
+    return places_among(hashes, survivors) >= 0
+
+
+def places_among(hashes: NDArray[np.uint64], survivors: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return where each hash is among ``survivors``, which rise; -1 if it is not.
 
     Hashes are spread evenly, so that a directory by their highest bits leaves a few survivors
     to look through. It grows with the fewer of the two.
     """
     from phrasemem.pipeline import ngram_kernels as kernels
 
-    kept = np.zeros(len(hashes), np.bool_)
+    places = np.full(len(hashes), -1, np.int64)
     if len(survivors) == 0 or len(hashes) == 0:
-        return kept
+        return places
     first, last = survivors[0], survivors[-1]
     lines = min(len(hashes), len(survivors))
     shift = max(0, int(last - first).bit_length() - lines.bit_length())
     limits = np.arange((int(last - first) >> shift) + 1, dtype=np.uint64) << np.uint64(shift)
     directory = np.append(np.searchsorted(survivors, limits + first), len(survivors))
-    kernels.members(hashes, survivors, directory, first, last, np.uint64(shift), kept)
-    return kept
+    kernels.find(hashes, survivors, directory, first, last, np.uint64(shift), places)
+    return places
 
 
 def token_counts(

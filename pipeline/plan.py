@@ -162,7 +162,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
     neighbours = Stage("neighbours", 2, {}, _inputs(tokenize, targets))
     entropies = Stage("entropies", 1, {}, _inputs(candidates, neighbours))
     score = Stage(
-        "score", 3,
+        "score", 4,
         {
             "names": names,
             **mining.model_dump(include=CHOOSING),
@@ -172,7 +172,7 @@ def make_plan(config: BuildConfig, pieces: Sequence[Piece], earlier: Earlier | N
                 *(earlier.shares if earlier is not None else ()),
                 *(corpus.budget.phrase_share for corpus in corpora),
             ],
-            "libraries": _versions("duckdb"),
+            "libraries": _versions("duckdb", "scikit-learn"),
         },
         # The text around the phrases of an earlier memory is not at hand.
         _inputs(unigrams, candidates if everything else entropies),

@@ -30,10 +30,10 @@ from phrasemem.pipeline.catalogue_table import ENTROPIES
 # What a property of the words of a phrase does to its score.
 FACTORS = {
     "edge_stops": 0.14,  # for each end of the phrase that is a stop word
-    "inner_stop": 0.14,
+    "inner_stop": 0.2,
     "has_mark": 0.14,
     "has_digit": 0.37,
-    "one_word": 0.05,
+    "one_word": 0.01,
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phrasemem.cli.memory_path import MEMORY
 from phrasemem.cli.pipeline_options import cluster_options, corpora_options, pipeline_needed
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--top", type=click.IntRange(min=0), default=20, show_default=True)
 @click.option("--explain", metavar="PHRASE", help="Say why this phrase is in or out.")
+@click.option(
+    "--memory",
+    type=MEMORY,
+    help="With --explain: ask this finished memory alone, without corpora and work folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     config_path: Path,
@@ -38,6 +44,7 @@ def command(
     scheduler: str | None,
     top: int,
     explain: str | None,
+    memory: Path | None,
     as_json: bool,
 ) -> None:
     """Mine corpora up to the catalogue, without vectors, and show the best phrases.
@@ -50,6 +57,13 @@ def command(
         from phrasemem.pipeline.mine import mine, quiet
         from phrasemem.pipeline.run import Workplace
 
+    if memory is not None:
+        if explain is None:
+            raise click.UsageError("--memory goes with --explain")
+        from phrasemem.pipeline.explain_memory import explain_in_memory
+
+        _print_explained(explain_in_memory(explain, memory, model), as_json=as_json)
+        return
     config = load_config(config_path, profile, model=model)
     silent = quiet(work)
     where = Workplace(silent.work, scheduler, workers, silent.reporter)
@@ -57,11 +71,7 @@ def command(
     if explain is not None:
         from phrasemem.pipeline.explain_phrase import explain as explained
 
-        found = explained(explain, config, mined)
-        if as_json:
-            click.echo(json.dumps([one.as_json() for one in found], ensure_ascii=False))
-        else:
-            click.echo("\n\n".join(_lines(one) for one in found))
+        _print_explained(explained(explain, config, mined), as_json=as_json)
         return
     best = _best(mined, top)
     if as_json:
@@ -100,6 +110,13 @@ def _summary(mined: Mined, best: dict[str, list[dict[str, Any]]]) -> dict[str, A
             for corpus in mined.corpora
         },
     }
+
+
+def _print_explained(found: list[Explained], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([one.as_json() for one in found], ensure_ascii=False))
+    else:
+        click.echo("\n\n".join(_lines(one) for one in found))
 
 
 def _lines(one: Explained) -> str:

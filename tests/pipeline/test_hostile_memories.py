@@ -20,10 +20,14 @@ from phrasemem.memfmt.checksums import file_info
 from phrasemem.memfmt.errors import FormatError
 from phrasemem.memfmt.manifest import BLOCK_BYTES, Manifest, parse_manifest, serialise
 from phrasemem.pipeline.catalogue_counts import CatalogueError
+from phrasemem.pipeline.catalogue_table import ENTROPIES
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.count_store import CountStoreError, stands_beside
+from phrasemem.pipeline.drop_corpus import drop_corpus
 from phrasemem.pipeline.earlier import open_earlier
+from phrasemem.pipeline.explain_memory import explain_in_memory
 from phrasemem.pipeline.remake import open_origin
+from phrasemem.pipeline.retokenize import retokenize
 from phrasemem.pipeline.run import build
 from phrasemem.pipeline.scoring import ScoringError, recorded_scoring
 from phrasemem.pipeline.unigrams import UNIGRAMS_FILE, UnigramsError, read_unigrams
@@ -250,3 +254,26 @@ def test_a_sound_memory_is_opened(memory):
     assert open_earlier(memory, {}).store is not None
     assert open_origin(memory).corpora
     assert list(held_out_documents(memory))
+
+
+def test_a_memory_of_an_earlier_version_has_no_entropies_and_is_of_use(
+    memory: Path, world: Any, tmp_path: Path
+) -> None:
+    shutil.rmtree(memory.with_name("memory.counts"))
+    older = Path(shutil.copytree(memory, tmp_path / "older"))
+    change_table(older, CATALOGUE, lambda table: table.drop_columns(list(ENTROPIES)))
+    assert open_earlier(older, {}).names == ["wiki", "papers", "pages"]
+    row = pq.read_table(older / CATALOGUE).slice(3, 1).to_pylist()[0]
+    told = {tuple(one.tokens): one for one in explain_in_memory(row["text"], older)}
+    assert told[tuple(row["tokens"])].scores["left_entropy"] is None
+    # The build of ``memory`` kept counts, so that its entropies are not known either.
+    for name, make in (
+        ("retokenized", lambda origin, out: retokenize(origin, str(world.model), out)),
+        ("dropped", lambda origin, out: drop_corpus(origin, "pages", out)),
+    ):
+        made = []
+        for origin in (older, memory):
+            out = tmp_path / f"{name}-{origin.name}"
+            make(origin, out)
+            made.append((out / CATALOGUE).read_bytes())
+        assert made[0] == made[1]

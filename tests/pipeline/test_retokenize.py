@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from click.testing import CliRunner
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from phrasemem import artifacts, backbone
 from phrasemem.cli import main
+from phrasemem.cli.mine_command import command as mine_command
 from phrasemem.memfmt.compare import compare
 from phrasemem.memfmt.errors import FormatError, PhraseMemError
 from phrasemem.memfmt.layout import PayloadSpec
@@ -27,6 +29,8 @@ from phrasemem.memfmt.verify import verify
 from phrasemem.pipeline.catalogue_counts import CatalogueError
 from phrasemem.pipeline.config import BuildConfig
 from phrasemem.pipeline.existing import OutputError
+from phrasemem.pipeline.explain_memory import NOT_IN_THE_MEMORY, explain_in_memory
+from phrasemem.pipeline.explain_phrase import ACROSS
 from phrasemem.pipeline.phrase_stages import NoPhrasesError
 from phrasemem.pipeline.rekey import running_keys
 from phrasemem.pipeline.retokenize import retokenize
@@ -235,6 +239,25 @@ def test_the_command_says_what_became_of_the_phrases(
     assert "rows joined with others: " in printed
     assert "dropped, longer than n_max: " in printed
     assert "verified: " in printed
+
+
+def test_a_memory_alone_explains_what_it_knows(memory: Path, other: Path) -> None:
+    row = pq.read_table(memory / "catalogue.parquet").slice(5, 1).to_pylist()[0]
+    told = {tuple(one.tokens): one for one in explain_in_memory(row["text"], memory)}
+    found = told[tuple(row["tokens"])]
+    assert (found.verdict, found.detail, found.count) == ("chosen", "row 5", row["count"])
+    assert found.scores["left_entropy"] == row["left_entropy"] is not None
+    assert found.corpora["wiki"]["documents"] == row["documents_wiki"]
+    assert explain_in_memory("care. In", memory)[0].verdict == ACROSS
+    absent = explain_in_memory("steam team", memory)[0]
+    assert absent.verdict == NOT_IN_THE_MEMORY
+    assert "occur 4 times in 2 documents or more" in absent.detail
+    # A retokenized memory does not say how its phrases were chosen.
+    assert explain_in_memory("steam team", other)[0].detail.startswith("which rule dropped it")
+    asked = ["--memory", str(memory), "--explain", "steam team", "--json"]
+    result = CliRunner().invoke(mine_command, asked, catch_exceptions=False)
+    assert json.loads(result.output)[0]["verdict"] == NOT_IN_THE_MEMORY
+    assert "--memory goes with" in CliRunner().invoke(mine_command, asked[:2]).output
 
 
 @pytest.fixture(scope="module")
