@@ -48,7 +48,13 @@ def mined(world: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildCo
         {**papers, "source": str(world.folder / "papers-*.json")},
         {**odd, "language": None},
     ]
-    profile = world.config(corpora=corpora, mining=MINING, held_out=0.0, cleaning={"min_chars": 0})
+    as_it_is = {
+        "min_chars": 0,
+        "boilerplate": None,
+        "near_duplicates": {"threshold": None},
+        "quality": {"kinds": []},
+    }
+    profile = world.config(corpora=corpora, mining=MINING, held_out=0.0, cleaning=as_it_is)
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump({"default_profile": "it", "profiles": {"it": profile}}))
     config = BuildConfig.model_validate(profile)
