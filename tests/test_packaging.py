@@ -54,6 +54,7 @@ def test_wheel_holds_the_modules_of_the_tree(wheel: Path) -> None:
     assert "phrasemem/pipeline/run_report.html" in names
 
 
+@pytest.mark.slow
 def test_runtime_extra_alone_imports_and_runs(wheel: Path, tmp_path: Path) -> None:
     folder = tmp_path / "venv"
     venv.create(folder, with_pip=True)

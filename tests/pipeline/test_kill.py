@@ -86,6 +86,7 @@ def test_killed_once_in_every_stage(
     assert [path.name for path in (tmp_path / "work").rglob(".tmp-*")] == []
 
 
+@pytest.mark.slow
 def test_killed_with_its_workers(
     world: Any, tmp_path: Path, whole: Whole, started: Any, cli: Any, contents: Any
 ) -> None:
