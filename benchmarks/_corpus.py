@@ -47,7 +47,7 @@ def read_lines(folder: Path, name: str) -> None:
     """Read a chunk again from JSON lines that hold the same documents."""
     settings = corpus().model_copy(update={"format": "jsonl", "title_field": "title"})
     read_part(
-        folder, f"repeats-{name}", corpus=settings.model_dump(), name=name,
+        folder, f"lines-{name}", corpus=settings.model_dump(), name=name,
         location=str(folder / f"{name}.jsonl"), shard=0, shards=1, pieces_of_corpus=1,
         chunk_chars=1 << 40,
     )  # fmt: skip
@@ -70,7 +70,7 @@ def clean(folder: Path, name: str) -> str:
     repeated = None
     if repeats is not None:
         found = lines_part(
-            folder, f"lines-{name}", source=source, share=1.0,
+            folder, f"repeats-{name}", source=source, share=1.0,
             span_words=repeats.span_words, sentence_words=repeats.sentence_words,
         )  # fmt: skip
         least = least_documents(found["documents"], repeats.min_documents, repeats.min_share)
