@@ -41,7 +41,7 @@ publish: $(STAMP) ## copy the memory to DEST=, verified on arrival
 	$(BIN)/phrasemem publish $(OUT) $(DEST)
 
 test: $(STAMP) ## run the tests (those marked slow or gpu have targets of their own)
-	$(PYTEST) -m 'not slow and not gpu' -n auto --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m 'not slow and not gpu' -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP) ## run the tests that take minutes
 	$(PYTEST) -m 'slow and not gpu' $(ARGS)

@@ -12,8 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 _LONGEST = ("test_docs", "test_inspect_sql", "test_kill", "test_build", "test_extend")
-# These share a memory that takes a minute to build.
-_OF_DOCS = ("test_docs", "test_inspect_sql")
 _ALLOWED = ROOT / "tests" / "allowed_skips.txt"
 
 
@@ -23,14 +21,8 @@ def _allowed_patterns() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one process, and those that take longest first.
-
-    So no process is left with one of them at the end, and none builds the fixtures of another.
-    """
+    """Put the files that take longest first, so that no process is left with one at the end."""
     items.sort(key=lambda item: _place(item.path.stem))
-    for item in items:
-        name = item.path.stem
-        item.add_marker(pytest.mark.xdist_group("docs" if name in _OF_DOCS else str(item.path)))
 
 
 def _place(file: str) -> int:
